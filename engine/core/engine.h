@@ -1,0 +1,104 @@
+// Engine: the public API of everything below the server. Create loads and packs a model and starts the engine loop;
+// Submit hands a request to it.
+//
+//   request → Submit → inbox → EngineLoop (one thread: Scheduler) → StepPlan → RankWorker(s) → StepResult → ResponseSink
+#ifndef MOE_ENGINE_CORE_ENGINE_H_
+#define MOE_ENGINE_CORE_ENGINE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/core/stats.h"
+#include "engine/schedule/request.h"
+#include "loaders/model_loader.h"
+#include "parallel/base/status.h"
+
+namespace moe {
+
+struct EngineOptions {
+  std::string device = "auto";    // auto | cpu | reference | cuda
+  std::string cpu_isa = "auto";   // auto | amx | avx512bf16 | avx512 | avx2
+  std::string dtype = "auto";     // auto | float32 | bfloat16
+  int threads = 0;                // 0: usable cores
+  int expert_parallel_size = 1;   // ranks, as threads of this process
+  int64_t max_model_len = 0;      // 0: the model's max_positions, or what the K/V memory holds
+  int64_t max_num_seqs = 256;     // running at once
+  int64_t max_num_batched_tokens = 2048;  // rows of one step
+  int64_t max_queue = 1024;       // waiting requests; more: RESOURCE_EXHAUSTED
+  double kv_cache_memory_gib = 0;  // 0: chosen from the model and the machine's free memory
+  bool prefix_cache = true;       // only for models without recurrent state
+};
+
+// The choices that Create made, for banner, GetModel and inspect.
+struct EngineInfo {
+  std::string backend;       // "cpu-avx512bf16"
+  std::string weight_dtype;  // "bfloat16"
+  std::string act_dtype;
+  int ranks = 1;
+  int threads = 1;
+  int64_t max_model_len = 0;  // the enforced one
+  int64_t kv_blocks = 0;      // over all ranks
+  int64_t kv_block_tokens = 0;
+  int64_t kv_bytes = 0;
+  int64_t weight_bytes = 0;   // packed and mapped
+  int64_t state_slots = 0;
+  double load_seconds = 0;
+  std::vector<std::string> notes;  // lines for the banner: what was chosen and why ("float16 weights run …")
+};
+
+// Progress of loading, for logs, /readyz and health. May be called from several threads.
+struct LoadProgress {
+  std::string stage;  // "packing weights"
+  double fraction = 0;
+};
+using ProgressFn = std::function<void(const LoadProgress&)>;
+
+class Engine {
+ public:
+  // Blocking; the weights are packed when it returns, and one warm-up step has run.
+  static StatusOr<std::unique_ptr<Engine>> Create(std::unique_ptr<LoadedModel> model, const EngineOptions& options,
+                                                  const ProgressFn& progress);
+  virtual ~Engine() = default;  // cancels what runs, joins the threads
+
+  virtual const LoadedModel& model() const = 0;
+  virtual const EngineInfo& info() const = 0;
+
+  // Thread-safe. Checks the request against the model and the limits: INVALID_ARGUMENT naming the field;
+  // RESOURCE_EXHAUSTED when the queue is full; UNAVAILABLE while draining or after a fault. On success the sink will
+  // get exactly one OnDone. Returns the handle for Cancel and StopChoice.
+  virtual StatusOr<uint64_t> Submit(Request request, std::shared_ptr<ResponseSink> sink) = 0;
+
+  // Ends a request soon, at the next step border at the latest: the sink gets OnDone(CANCELLED). Unknown or finished
+  // handles are ignored. Thread-safe.
+  virtual void Cancel(uint64_t handle) = 0;
+
+  // Ends a request with status OK and finish reason kCancelled on its unfinished choices (Operations.Abort, drains).
+  virtual void Abort(uint64_t handle) = 0;
+
+  // The text side found a stop string: no further tokens of this choice are wanted. Its last chunk comes with kStop.
+  virtual void StopChoice(uint64_t handle, uint32_t choice) = 0;
+
+  // From now on Submit answers UNAVAILABLE; what runs goes on.
+  virtual void StopAccepting() = 0;
+  // Requests waiting or running.
+  virtual int64_t Unfinished() const = 0;
+  // Aborts everything that is left (as Abort).
+  virtual void AbortAll() = 0;
+
+  // Drops cached prefixes that no request uses; returns the number of blocks freed.
+  virtual int64_t FlushPrefixCache() = 0;
+
+  // A consistent copy; never waits for a step.
+  virtual EngineStats Stats() const = 0;
+
+  // OK while the loop makes progress: UNAVAILABLE when work waits and no step has finished for `limit_seconds`, or the
+  // loop stopped on a fault.
+  virtual Status Health(double limit_seconds) const = 0;
+};
+
+}  // namespace moe
+
+#endif  // MOE_ENGINE_CORE_ENGINE_H_

@@ -1,0 +1,74 @@
+// What the engine loop tells the ranks to compute in one step, and what they answer. Plain data without pointers, so
+// that it can cross a process border. Every rank gets a plan in every step, also an empty one: all ranks take part in
+// every exchange.
+#ifndef MOE_ENGINE_CORE_STEP_PLAN_H_
+#define MOE_ENGINE_CORE_STEP_PLAN_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "engine/schedule/request.h"
+
+namespace moe {
+
+using SequenceId = uint64_t;
+
+// A sequence that a rank meets for the first time (or again, after a preemption or a move). It comes with all tokens
+// known so far; those after prompt_len were generated before and count as such for penalties and random numbers.
+struct SequenceInit {
+  SequenceId id = 0;
+  int64_t prompt_len = 0;
+  std::vector<int32_t> tokens;  // prompt, then tokens generated earlier
+  uint32_t choice = 0;          // for the random numbers
+  SamplingParams sampling;
+  int64_t min_new_tokens = 0;
+  std::vector<int32_t> end_ids;  // eos and stop ids, masked while fewer than min_new_tokens were generated
+  std::optional<int32_t> logprobs;
+  std::optional<int32_t> prompt_logprobs;
+  bool routed_experts = false;
+  int32_t state_slot = -1;  // of StateStore; -1 when the model has no recurrent mixer
+};
+
+// Positions [first_pos, first_pos + count) of a sequence. Never straddles prompt_len (N6).
+struct SlicePlan {
+  SequenceId id = 0;
+  int64_t first_pos = 0;
+  int64_t count = 0;
+  std::vector<int32_t> new_blocks;  // appended to the sequence's block table before computing
+  bool sample = false;              // the slice reaches the last known token: draw the next one
+};
+
+struct RankPlan {
+  std::vector<SequenceId> drop;      // forget these (finished, cancelled, preempted, moved)
+  std::vector<SequenceInit> admit;
+  std::vector<SlicePlan> slices;     // at most one per sequence
+};
+
+struct StepPlan {
+  uint64_t step = 0;
+  std::vector<RankPlan> ranks;
+};
+
+struct SliceResult {
+  SequenceId id = 0;
+  std::optional<TokenInfo> token;        // when the slice sampled
+  std::vector<TokenInfo> prompt_tokens;  // with prompt_logprobs: entries for positions first_pos … (of the token AT that position)
+  std::vector<int32_t> expert_ids;       // with routed_experts: [count, moe_layers, top_k]
+};
+
+struct RankResult {
+  std::vector<SliceResult> slices;     // in the plan's order
+  std::vector<int64_t> expert_tokens;  // [moe_layers, experts]: rows this rank's tokens sent to each expert this step
+  double compute_seconds = 0;
+  double exchange_seconds = 0;
+};
+
+struct StepResult {
+  uint64_t step = 0;
+  std::vector<RankResult> ranks;
+};
+
+}  // namespace moe
+
+#endif  // MOE_ENGINE_CORE_STEP_PLAN_H_

@@ -1,0 +1,52 @@
+// WeightStore: the checkpoint's tensors by canonical name (model_spec.h), as views into the mapped files.
+#ifndef MOE_LOADERS_WEIGHT_STORE_H_
+#define MOE_LOADERS_WEIGHT_STORE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "loaders/model_files.h"
+#include "loaders/model_spec.h"
+#include "parallel/base/dtype.h"
+#include "parallel/base/status.h"
+
+namespace moe {
+
+// Element (r, c) is at data + (r * row_stride + c * col_stride) * DTypeSize(dtype). Strides express every layout on disk
+// (per expert, stacked, fused gate/up, transposed, interleaved) without a copy. Data may be unaligned.
+struct WeightSource {
+  DType dtype = DType::kF32;
+  const std::byte* data = nullptr;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t row_stride = 0;  // in elements
+  int64_t col_stride = 1;  // in elements
+  bool row_contiguous() const { return col_stride == 1; }
+};
+
+class WeightStore {
+ public:
+  virtual ~WeightStore() = default;
+
+  // The view of a canonical tensor. REQUIRES: `name` is in RequiredTensors(spec) (all of which were checked at Open:
+  // present exactly once, with the right shape and a floating dtype).
+  virtual WeightSource Get(const std::string& name) const = 0;
+  virtual bool Has(const std::string& name) const = 0;
+
+  // The checkpoint's own name of a canonical tensor, for messages.
+  virtual std::string SourceName(const std::string& name) const = 0;
+
+  // The pages behind a canonical tensor will not be read again by the caller (it has packed them).
+  virtual void Release(const std::string& name) const = 0;
+
+  // The dtype of the routed experts' weights (of the dense MLPs without experts): what --dtype auto follows.
+  virtual DType expert_dtype() const = 0;
+  virtual int64_t total_bytes() const = 0;       // of all mapped tensors
+  virtual int64_t ignored_tensors() const = 0;   // skipped by the family's named rules
+};
+
+}  // namespace moe
+
+#endif  // MOE_LOADERS_WEIGHT_STORE_H_
