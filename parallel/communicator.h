@@ -31,8 +31,8 @@ class Communicator {
   // send[r] goes to rank r, recv[r] is filled by rank r's send to us; sizes agree on both sides. The part for oneself
   // is copied too. A peer that does not come within the timeout, or an aborted group: UNAVAILABLE or DEADLINE_EXCEEDED
   // naming rank, phase and layer; the group is unusable from then on.
-  virtual Status AllToAllV(std::span<const std::span<const std::byte>> send,
-                           std::span<const std::span<std::byte>> recv, const ExchangeLabel& label) = 0;
+  virtual Status AllToAllV(std::span<const std::span<const std::byte>> send, std::span<const std::span<std::byte>> recv,
+                           const ExchangeLabel& label) = 0;
 
   // all = the ranks' `mine` one after the other; every rank passes the same count.
   virtual Status AllGather(std::span<const int32_t> mine, std::span<int32_t> all, const ExchangeLabel& label) = 0;

@@ -95,8 +95,12 @@ void WorkerPool::RunImpl(RawFn fn, void* context) {
   }
 }
 
-void WorkerPool::ResetCounter() { state_->counter.store(0, std::memory_order_relaxed); }
-int64_t WorkerPool::NextTask() { return state_->counter.fetch_add(1, std::memory_order_relaxed); }
+void WorkerPool::ResetCounter() {
+  state_->counter.store(0, std::memory_order_relaxed);
+}
+int64_t WorkerPool::NextTask() {
+  return state_->counter.fetch_add(1, std::memory_order_relaxed);
+}
 
 int UsableCores() {
   int cores = static_cast<int>(std::thread::hardware_concurrency());

@@ -1,5 +1,5 @@
-// The operations of a backend as plain structs: what comes in, what goes out, in which shapes. No tensor classes here, so
-// that kernels of any kind can be written against them. All matrices are row-major; `stride` counts elements.
+// The operations of a backend as plain structs: what comes in, what goes out, in which shapes. No tensor classes here,
+// so that kernels of any kind can be written against them. All matrices are row-major; `stride` counts elements.
 //
 // "act" is the activation dtype of the model in memory (bfloat16 for bfloat16 weights, float32 for float32 and float16
 // weights): a float32 row is rounded to it once, on entering a GEMM, the K/V cache or the wire. Everything else is
@@ -25,8 +25,8 @@ inline constexpr int64_t kKvBlockTokens = 32;
 class PackedMatrix {
  public:
   virtual ~PackedMatrix() = default;
-  int64_t rows() const { return rows_; }  // N, outputs
-  int64_t cols() const { return cols_; }  // K, inputs
+  int64_t rows() const { return rows_; }    // N, outputs
+  int64_t cols() const { return cols_; }    // K, inputs
   DType format() const { return format_; }  // of the stored elements
   size_t bytes() const { return bytes_; }
 
@@ -87,10 +87,10 @@ struct NormOp {
   int64_t dim = 0;
   int64_t stride = 0;
   NormSpec spec;
-  const float* weight = nullptr;   // [dim]
-  const float* bias = nullptr;     // [dim], kLayer with bias
-  float* out_f32 = nullptr;        // [rows, dim]
-  std::byte* out_act = nullptr;    // [rows, dim] in act
+  const float* weight = nullptr;  // [dim]
+  const float* bias = nullptr;    // [dim], kLayer with bias
+  float* out_f32 = nullptr;       // [rows, dim]
+  std::byte* out_act = nullptr;   // [rows, dim] in act
 };
 
 // out_act = round(x).
@@ -149,9 +149,9 @@ struct CombineOp {
   int64_t rows = 0;
   int64_t top_k = 0;
   int64_t dim = 0;
-  DType slot_dtype = DType::kF32;                // act
-  std::span<const std::byte* const> slot_rows;   // [rows * top_k] pointers to [dim]
-  const float* weights = nullptr;                // [rows, top_k]
+  DType slot_dtype = DType::kF32;               // act
+  std::span<const std::byte* const> slot_rows;  // [rows * top_k] pointers to [dim]
+  const float* weights = nullptr;               // [rows, top_k]
   float scale = 1.0f;
   float* out_f32 = nullptr;      // [rows, dim]
   std::byte* out_act = nullptr;  // [rows, dim]
@@ -199,8 +199,8 @@ struct QkvOp {
   std::byte* q_out = nullptr;  // [rows, heads * head_dim] in act
 };
 
-// Causal softmax attention over the paged cache: keys in blocks at absolute positions, ascending, with a running maximum
-// in float32 (N5). Row of position p sees keys j ≤ p (and p - j < window).
+// Causal softmax attention over the paged cache: keys in blocks at absolute positions, ascending, with a running
+// maximum in float32 (N5). Row of position p sees keys j ≤ p (and p - j < window).
 struct AttentionOp {
   const AttentionSpec* spec = nullptr;
   const std::byte* q = nullptr;  // [rows, heads * head_dim] in act
@@ -231,8 +231,8 @@ struct LogitStatsOp {
   int64_t rows = 0;
   int64_t vocab = 0;
   int64_t stride = 0;
-  int32_t* argmax = nullptr;  // [rows]
-  float* max = nullptr;       // [rows]
+  int32_t* argmax = nullptr;     // [rows]
+  float* max = nullptr;          // [rows]
   float* log_sum_exp = nullptr;  // [rows]
 };
 

@@ -20,8 +20,8 @@ class CheckFailure {
 }  // namespace moe::internal
 
 #define MOE_CHECK(condition) \
-  if (condition) [[likely]]  \
-    ;                        \
+  if (condition)             \
+    [[likely]];              \
   else                       \
     ::moe::internal::CheckFailure(__FILE__, __LINE__, #condition).stream()
 

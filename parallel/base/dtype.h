@@ -55,7 +55,9 @@ const char* DTypeName(DType t);
 using bf16_t = uint16_t;  // bit patterns
 using f16_t = uint16_t;
 
-inline float Bf16ToFloat(bf16_t x) { return std::bit_cast<float>(static_cast<uint32_t>(x) << 16); }
+inline float Bf16ToFloat(bf16_t x) {
+  return std::bit_cast<float>(static_cast<uint32_t>(x) << 16);
+}
 
 // Round to nearest, ties to even; NaN stays NaN (quietened).
 inline bf16_t FloatToBf16(float x) {

@@ -24,9 +24,15 @@ std::string JsonEscape(const std::string& text) {
 
 }  // namespace
 
-void SetLogLevel(LogLevel level) { g_level = level; }
-void SetLogFormat(LogFormat format) { g_format = format; }
-LogLevel GetLogLevel() { return g_level; }
+void SetLogLevel(LogLevel level) {
+  g_level = level;
+}
+void SetLogFormat(LogFormat format) {
+  g_format = format;
+}
+LogLevel GetLogLevel() {
+  return g_level;
+}
 
 std::string EscapeControl(std::string_view text) {
   std::string out;

@@ -33,9 +33,9 @@ class LogLine {
 }  // namespace internal
 }  // namespace moe
 
-#define MOE_LOG(level)                                                                \
-  if (::moe::LogLevel::level < ::moe::GetLogLevel()) {                                \
-  } else                                                                              \
+#define MOE_LOG(level)                                 \
+  if (::moe::LogLevel::level < ::moe::GetLogLevel()) { \
+  } else                                               \
     ::moe::internal::LogLine(::moe::LogLevel::level).stream()
 
 #endif  // MOE_PARALLEL_BASE_LOG_H_

@@ -53,8 +53,8 @@ Status Annotate(const Status& status, const std::string& prefix);
 
 }  // namespace moe
 
-#define MOE_RETURN_IF_ERROR(expr)                 \
-  do {                                            \
+#define MOE_RETURN_IF_ERROR(expr)                                                  \
+  do {                                                                             \
     if (::moe::Status moe_status_ = (expr); !moe_status_.ok()) return moe_status_; \
   } while (0)
 

@@ -1,0 +1,176 @@
+// The reference backend: every operation as the plainest loop over its definition. Slow on purpose; the other backends
+// are tested against it.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "engine/device/backend.h"
+#include "engine/device/reference/reference_math.h"
+#include "engine/device/reference/reference_mixers.h"
+#include "engine/device/reference/reference_weights.h"
+#include "engine/moe/router.h"
+#include "parallel/base/check.h"
+
+namespace moe {
+namespace {
+
+using reference::LoadAct;
+using reference::StoreAct;
+
+class ReferenceBackend : public Backend {
+ public:
+  explicit ReferenceBackend(DType act) : act_(act) {}
+
+  std::string name() const override { return "reference"; }
+  DType act_dtype() const override { return act_; }
+
+  std::unique_ptr<PackedMatrix> Pack(std::span<const WeightSource> parts, DType format) override {
+    return std::make_unique<ReferenceMatrix>(parts, format);
+  }
+  std::unique_ptr<PackedExperts> PackExperts(std::span<const ExpertSource> experts, bool gated, DType format,
+                                             const std::function<void(int64_t)>& release) override {
+    return std::make_unique<ReferenceExperts>(experts, gated, format, release);
+  }
+
+  void Embed(const EmbedOp& op) override {
+    const auto element = static_cast<int64_t>(DTypeSize(op.table.dtype));
+    float* out = op.out;
+    for (int32_t id : op.ids) {
+      for (int64_t c = 0; c < op.table.cols; ++c) {
+        const std::byte* in = op.table.data + (id * op.table.row_stride + c * op.table.col_stride) * element;
+        *out++ = LoadFloat(op.table.dtype, in) * op.scale;
+      }
+    }
+  }
+
+  void Norm(const NormOp& op) override {
+    std::vector<float> row(op.dim);
+    const auto element = static_cast<int64_t>(DTypeSize(act_));
+    for (int64_t r = 0; r < op.rows; ++r) {
+      reference::NormRow(op.spec, op.x + r * op.stride, op.dim, op.weight, op.bias, row.data());
+      if (op.out_f32 != nullptr) std::copy(row.begin(), row.end(), op.out_f32 + r * op.dim);
+      for (int64_t i = 0; op.out_act != nullptr && i < op.dim; ++i) {
+        StoreAct(act_, op.out_act + r * op.dim * element, i, row[i]);
+      }
+    }
+  }
+
+  void Round(const RoundOp& op) override {
+    const auto element = static_cast<int64_t>(DTypeSize(act_));
+    for (int64_t r = 0; r < op.rows; ++r) {
+      for (int64_t i = 0; i < op.dim; ++i) {
+        StoreAct(act_, op.out_act + r * op.dim * element, i, op.x[r * op.stride + i]);
+      }
+    }
+  }
+
+  void Gemm(const GemmOp& op) override {
+    const auto& w = static_cast<const ReferenceMatrix&>(*op.w);
+    for (int64_t r = 0; r < op.a.rows; ++r) {
+      for (int64_t n = 0; n < w.rows(); ++n) {
+        float sum = Dot(w, n, op.a.row(r), op.a.dtype);
+        if (op.bias != nullptr) sum += op.bias[n];
+        float& out = op.out[r * op.out_stride + n];
+        out = op.accumulate ? out + sum : sum;
+      }
+    }
+  }
+
+  void Route(const RouteOp& op) override {
+    RouteScratch scratch;
+    for (int64_t r = 0; r < op.rows; ++r) {
+      RouteRow(*op.spec, {op.logits + r * op.num_experts, static_cast<size_t>(op.num_experts)}, op.logit_bias,
+               op.select_bias, op.top_k, op.ids + r * op.top_k, op.weights + r * op.top_k, scratch);
+    }
+  }
+
+  void Experts(const ExpertsOp& op) override {
+    const auto& experts = static_cast<const ReferenceExperts&>(*op.experts);
+    const int64_t width = experts.width();
+    const int64_t intermediate = experts.intermediate();
+    const auto act_element = static_cast<int64_t>(DTypeSize(act_));
+    const auto out_element = static_cast<int64_t>(DTypeSize(op.out_dtype));
+    std::vector<std::byte> hidden(static_cast<size_t>(intermediate * act_element));
+    for (const ExpertGroup& group : op.groups) {
+      const ReferenceExperts::Expert& expert = experts.expert(group.expert);
+      for (int64_t r = group.begin; r < group.end; ++r) {
+        for (int64_t i = 0; i < intermediate; ++i) {
+          const float up = Dot(*expert.up, i, op.rows[r], act_);
+          const float value = expert.gate == nullptr ? reference::PlainActivation(op.activation, up)
+                                                     : reference::GatedActivation(
+                                                           op.activation, Dot(*expert.gate, i, op.rows[r], act_), up);
+          StoreAct(act_, hidden.data(), i, value);
+        }
+        for (int64_t c = 0; c < width; ++c) {
+          StoreAct(op.out_dtype, op.out + r * width * out_element, c, Dot(*expert.down, c, hidden.data(), act_));
+        }
+      }
+    }
+  }
+
+  void Combine(const CombineOp& op) override {
+    const auto element = static_cast<int64_t>(DTypeSize(act_));
+    for (int64_t t = 0; t < op.rows; ++t) {
+      for (int64_t i = 0; i < op.dim; ++i) {
+        float sum = 0;
+        for (int64_t s = 0; s < op.top_k; ++s) {
+          const int64_t slot = t * op.top_k + s;
+          sum += op.weights[slot] * LoadAct(op.slot_dtype, op.slot_rows[slot], i);
+        }
+        sum *= op.scale;
+        if (op.out_act != nullptr) {
+          StoreAct(act_, op.out_act + t * op.dim * element, i, sum);
+        } else {
+          op.out_f32[t * op.dim + i] += sum;
+        }
+      }
+    }
+  }
+
+  void AddRows(const AddRowsOp& op) override {
+    for (int64_t r = 0; r < op.rows; ++r) {
+      float gate = op.gate == nullptr ? 1.0f : op.gate[r];
+      if (op.sigmoid_gate) gate = reference::Sigmoid(gate);
+      for (int64_t i = 0; i < op.dim; ++i) op.dst[r * op.dim + i] += gate * op.src[r * op.dim + i];
+    }
+  }
+
+  void Qkv(const QkvOp& op) override { reference::Qkv(op, act_); }
+  void Attention(const AttentionOp& op) override { reference::Attention(op, act_); }
+  void Mamba2(const Mamba2Op& op) override { reference::Mamba2(op, act_); }
+
+  void LogitStats(const LogitStatsOp& op) override {
+    for (int64_t r = 0; r < op.rows; ++r) {
+      const float* row = op.logits + r * op.stride;
+      int64_t best = 0;
+      for (int64_t v = 1; v < op.vocab; ++v) {
+        if (row[v] > row[best] || (std::isnan(row[best]) && !std::isnan(row[v]))) best = v;
+      }
+      double sum = 0;
+      for (int64_t v = 0; v < op.vocab; ++v) sum += std::exp(static_cast<double>(row[v]) - row[best]);
+      op.argmax[r] = static_cast<int32_t>(best);
+      op.max[r] = row[best];
+      op.log_sum_exp[r] = static_cast<float>(row[best] + std::log(sum));
+    }
+  }
+
+ private:
+  // Σ_k w[n, k] · a[k], ascending k, float32.
+  static float Dot(const ReferenceMatrix& w, int64_t n, const std::byte* a, DType a_dtype) {
+    float sum = 0;
+    for (int64_t k = 0; k < w.cols(); ++k) sum += w.At(n, k) * LoadAct(a_dtype, a, k);
+    return sum;
+  }
+
+  DType act_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> CreateReferenceBackend(DType act) {
+  MOE_CHECK(act == DType::kBF16 || act == DType::kF32);
+  return std::make_unique<ReferenceBackend>(act);
+}
+
+}  // namespace moe

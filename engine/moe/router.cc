@@ -1,0 +1,106 @@
+#include "engine/moe/router.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace moe {
+namespace {
+
+constexpr float kDropped = -std::numeric_limits<float>::infinity();
+
+// Index of the largest value among those not taken; -1 if all are. A NaN loses against everything, so that a broken row
+// still chooses k different experts.
+int64_t Best(std::span<const float> values, std::span<const char> taken) {
+  int64_t best = -1;
+  for (int64_t i = 0; i < static_cast<int64_t>(values.size()); ++i) {
+    if (taken[i]) continue;
+    if (best < 0 || values[i] > values[best] || (std::isnan(values[best]) && !std::isnan(values[i]))) best = i;
+  }
+  return best;
+}
+
+void DropGroups(const RouterSpec& spec, RouteScratch& s) {
+  const int64_t groups = spec.num_groups;
+  const int64_t size = static_cast<int64_t>(s.score.size()) / groups;
+  s.group_score.assign(groups, 0.0f);
+  for (int64_t g = 0; g < groups; ++g) {
+    float first = kDropped;
+    float second = kDropped;
+    for (int64_t i = g * size; i < (g + 1) * size; ++i) {
+      const float v = s.score[i];
+      if (v > first) {
+        second = first;
+        first = v;
+      } else if (v > second) {
+        second = v;
+      }
+    }
+    const bool sum = spec.group_score == RouterSpec::GroupScore::kSumOfTopTwo && size > 1;
+    s.group_score[g] = sum ? first + second : first;
+  }
+  std::fill_n(s.taken.begin(), groups, 0);
+  for (int64_t n = 0; n < spec.top_groups; ++n)
+    s.taken[Best(s.group_score, {s.taken.data(), s.group_score.size()})] = 1;
+  for (int64_t g = 0; g < groups; ++g) {
+    // -inf, not 0: biased scores may be negative, and a 0 would then win.
+    if (!s.taken[g]) std::fill_n(s.score.begin() + g * size, size, kDropped);
+  }
+}
+
+}  // namespace
+
+void RouteRow(const RouterSpec& spec, std::span<const float> logits, const float* logit_bias, const float* select_bias,
+              int64_t top_k, int32_t* ids, float* weights, RouteScratch& s) {
+  const auto num_experts = static_cast<int64_t>(logits.size());
+  s.probability.assign(logits.begin(), logits.end());
+  s.taken.resize(std::max<int64_t>(num_experts, spec.num_groups));
+  if (logit_bias != nullptr) {
+    for (int64_t e = 0; e < num_experts; ++e) s.probability[e] += logit_bias[e];
+  }
+  const std::vector<float> shifted =
+      spec.normalize == RouterSpec::Normalize::kSoftmaxOverChosen ? s.probability : std::vector<float>();
+  if (spec.score == RouterSpec::Score::kSoftmax) {
+    const float max = *std::max_element(s.probability.begin(), s.probability.end());
+    float sum = 0;
+    for (float& p : s.probability) {
+      p = std::exp(p - max);
+      sum += p;
+    }
+    for (float& p : s.probability) p /= sum;
+  } else {
+    for (float& p : s.probability) p = 1.0f / (1.0f + std::exp(-p));
+  }
+  // Where the weights are a softmax over the chosen, selection is by the logits themselves: a full softmax could round
+  // two different logits to equal probabilities.
+  s.score = shifted.empty() ? s.probability : shifted;
+  if (select_bias != nullptr) {
+    for (int64_t e = 0; e < num_experts; ++e) s.score[e] += select_bias[e];
+  }
+  if (spec.num_groups > 1) DropGroups(spec, s);
+
+  std::fill_n(s.taken.begin(), num_experts, 0);
+  for (int64_t k = 0; k < top_k; ++k) {
+    const int64_t e = Best(s.score, {s.taken.data(), static_cast<size_t>(num_experts)});
+    s.taken[e] = 1;
+    ids[k] = static_cast<int32_t>(e);
+    weights[k] = s.probability[e];
+  }
+  if (!shifted.empty()) {
+    float max = kDropped;
+    for (int64_t k = 0; k < top_k; ++k) max = std::max(max, shifted[ids[k]]);
+    float sum = 0;
+    for (int64_t k = 0; k < top_k; ++k) {
+      weights[k] = std::exp(shifted[ids[k]] - max);
+      sum += weights[k];
+    }
+    for (int64_t k = 0; k < top_k; ++k) weights[k] /= sum;
+  } else if (spec.normalize == RouterSpec::Normalize::kSum) {
+    float sum = 0;
+    for (int64_t k = 0; k < top_k; ++k) sum += weights[k];
+    sum += spec.normalize_eps;
+    for (int64_t k = 0; k < top_k; ++k) weights[k] /= sum;
+  }
+}
+
+}  // namespace moe
