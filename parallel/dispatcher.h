@@ -1,0 +1,92 @@
+// Dispatcher: brings activation rows to the ranks that hold their experts, and one result row per (token, slot) back.
+//
+// Exact exchange: the ranks tell each other their counts first. A row goes once to each rank that needs it and comes
+// back once per slot; the owner adds the slots up, in slot order, so nothing is ever summed on the wire. Rows for
+// experts of this rank are never copied: Dispatch hands out pointers into `rows`, Return pointers into `results`.
+//
+// One layer call at a time: Dispatch, compute, Return. Buffers only grow, so a warm step allocates nothing.
+#ifndef MOE_PARALLEL_DISPATCHER_H_
+#define MOE_PARALLEL_DISPATCHER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "parallel/communicator.h"
+#include "parallel/placement.h"
+
+namespace moe {
+
+class Dispatcher {
+ public:
+  // `communicator` outlives this.
+  explicit Dispatcher(Communicator* communicator) : communicator_(communicator) {}
+
+  // Rows of one expert: [begin, end) of Work::rows.
+  struct Group {
+    int32_t expert = 0;
+    int32_t begin = 0;
+    int32_t end = 0;
+  };
+  // What this rank has to compute; valid until the next Dispatch.
+  struct Work {
+    std::span<const std::byte* const> rows;  // sorted by expert, then by sender and token
+    std::span<const Group> groups;           // not empty ones
+  };
+
+  // `rows`: num_rows rows of row_bytes each; `experts`: [num_rows, top_k] expert ids. All ranks call this for every MoE
+  // layer, also with num_rows = 0. `placement` may differ from call to call, but not between ranks.
+  StatusOr<Work> Dispatch(const ExpertPlacement& placement, const std::byte* rows, int64_t num_rows, int64_t row_bytes,
+                          std::span<const int32_t> experts, int64_t top_k, int64_t layer);
+
+  // `results`: one row of row_bytes for each row of the Work, in its order. Returns pointers to the result rows of this
+  // rank's own (token, slot)s, [num_rows * top_k]; valid until the next Dispatch and while `results` lives.
+  StatusOr<std::span<const std::byte* const>> Return(const std::byte* results);
+
+  // Rows and bytes that left this rank since the start, for metrics.
+  uint64_t bytes_sent() const { return bytes_sent_; }
+  double exchange_seconds() const { return exchange_seconds_; }
+
+ private:
+  // A (row, expert) pair to compute here, from any rank.
+  struct Entry {
+    const std::byte* row = nullptr;
+    int32_t expert = 0;
+  };
+  void PlanSends(const ExpertPlacement& placement, const std::byte* rows);
+  Status ExchangeRows();
+  void SortByExpert(int64_t num_experts);
+
+  Communicator* communicator_;
+  int64_t num_rows_ = 0;
+  int64_t row_bytes_ = 0;
+  int64_t top_k_ = 0;
+  int64_t layer_ = 0;
+  std::span<const int32_t> experts_;
+
+  std::vector<std::vector<std::byte>> send_;      // per rank: rows, then one (row index, expert) pair of int32 an entry
+  std::vector<std::vector<int32_t>> send_pairs_;  // per rank
+  std::vector<int32_t> send_rows_;                // per rank: number of rows
+  std::vector<std::vector<int64_t>> send_slots_;  // per rank: the (token, slot) of each entry, in order of sending
+  std::vector<std::vector<std::byte>> receive_;
+  std::vector<int64_t> last_token_;  // per rank: the last token whose row was put into send_
+  std::vector<int32_t> counts_mine_;
+  std::vector<int32_t> counts_all_;
+  std::vector<Entry> entries_;            // own ones first, then by sender
+  std::vector<int64_t> local_slots_;      // the (token, slot) of the own entries
+  std::vector<int32_t> entry_begin_;      // per sender: its first entry
+  std::vector<int32_t> sorted_position_;  // of each entry in Work::rows
+  std::vector<int32_t> expert_begin_;
+  std::vector<const std::byte*> work_rows_;
+  std::vector<Group> groups_;
+  std::vector<const std::byte*> slot_rows_;
+  std::vector<std::vector<std::byte>> back_send_;
+  std::vector<std::vector<std::byte>> back_receive_;
+  uint64_t bytes_sent_ = 0;
+  double exchange_seconds_ = 0;
+};
+
+}  // namespace moe
+
+#endif  // MOE_PARALLEL_DISPATCHER_H_
