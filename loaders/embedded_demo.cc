@@ -4,11 +4,13 @@
 #include "loaders/model_files.h"
 
 // Symbols SYMBOL_begin and SYMBOL_end around the bytes of FILE; 64: the alignment that tensors in the file assume.
-#define MOE_EMBED(SYMBOL, FILE)                                          \
-  asm(".pushsection .rodata.moe_demo,\"a\",@progbits\n"                  \
-      ".balign 64\n" #SYMBOL "_begin:\n"                                 \
-      ".incbin \"" MOE_DEMO_DIR "/" FILE "\"\n" #SYMBOL "_end:\n.byte 0\n" \
-      ".popsection\n");                                                  \
+#define MOE_EMBED(SYMBOL, FILE)                                                      \
+  asm(".pushsection .rodata.moe_demo,\"a\",@progbits\n"                              \
+      ".balign 64\n" #SYMBOL                                                         \
+      "_begin:\n"                                                                    \
+      ".incbin \"" MOE_DEMO_DIR "/" FILE "\"\n" #SYMBOL                              \
+      "_end:\n.byte 0\n"                                                             \
+      ".popsection\n");                                                              \
   extern "C" __attribute__((visibility("hidden"))) const std::byte SYMBOL##_begin[]; \
   extern "C" __attribute__((visibility("hidden"))) const std::byte SYMBOL##_end[];
 

@@ -9,8 +9,8 @@ namespace {
 
 using nlohmann::json;
 
-// Builds the document event by event. Unlike json::parse with a callback it knows the depth before a value is nested and
-// sees both of two equal names.
+// Builds the document event by event. Unlike json::parse with a callback it knows the depth before a value is nested
+// and sees both of two equal names.
 class DocumentBuilder : public nlohmann::json_sax<json> {
  public:
   DocumentBuilder(std::string file, int max_depth) : file_(std::move(file)), max_depth_(max_depth) {}
@@ -83,7 +83,9 @@ class DocumentBuilder : public nlohmann::json_sax<json> {
   Status error_;
 };
 
-bool IsWordByte(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
+bool IsWordByte(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
 
 std::string ReplaceNonFinite(std::string_view text) {
   constexpr std::string_view kTokens[] = {"-Infinity", "Infinity", "NaN"};

@@ -22,9 +22,7 @@ class FileView {
   virtual std::span<const std::byte> bytes() const = 0;
   // Tells the system that the pages of `range` (inside bytes()) are not needed again; reading them later still works.
   virtual void Release(std::span<const std::byte> range) const = 0;
-  std::string_view text() const {
-    return {reinterpret_cast<const char*>(bytes().data()), bytes().size()};
-  }
+  std::string_view text() const { return {reinterpret_cast<const char*>(bytes().data()), bytes().size()}; }
 };
 
 // A name that cannot leave the directory it is looked up in: not empty, not "." or "..", no separator (of any system),

@@ -6,6 +6,7 @@
 #define MOE_LOADERS_MODEL_SPEC_H_
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
@@ -176,6 +177,10 @@ struct TensorNeed {
 
 // Every tensor the spec needs, in the order of use.
 std::vector<TensorNeed> RequiredTensors(const ModelSpec& spec);
+void ForEachRequiredTensor(const ModelSpec& spec, const std::function<void(const TensorNeed&)>& visit);
+
+// Bound on their number; ValidateSpec refuses a spec with more.
+int64_t MaxRequiredTensors();
 
 // Rules that hold for every family: positive counts, top_k ≤ experts, groups that divide, even rotary dims, …
 // INVALID names the field of config.json as far as it is known.

@@ -9,13 +9,14 @@
 
 #include "loaders/model_files.h"
 #include "loaders/model_spec.h"
+#include "loaders/tensor_rules.h"
 #include "parallel/base/dtype.h"
 #include "parallel/base/status.h"
 
 namespace moe {
 
-// Element (r, c) is at data + (r * row_stride + c * col_stride) * DTypeSize(dtype). Strides express every layout on disk
-// (per expert, stacked, fused gate/up, transposed, interleaved) without a copy. Data may be unaligned.
+// Element (r, c) is at data + (r * row_stride + c * col_stride) * DTypeSize(dtype). Strides express every layout on
+// disk (per expert, stacked, fused gate/up, transposed, interleaved) without a copy. Data may be unaligned.
 struct WeightSource {
   DType dtype = DType::kF32;
   const std::byte* data = nullptr;
@@ -43,9 +44,15 @@ class WeightStore {
 
   // The dtype of the routed experts' weights (of the dense MLPs without experts): what --dtype auto follows.
   virtual DType expert_dtype() const = 0;
-  virtual int64_t total_bytes() const = 0;       // of all mapped tensors
-  virtual int64_t ignored_tensors() const = 0;   // skipped by the family's named rules
+  virtual int64_t total_bytes() const = 0;      // of all mapped tensors
+  virtual int64_t ignored_tensors() const = 0;  // skipped by the family's named rules
 };
+
+// Maps the checkpoint's files and matches their tensors with what `spec` needs, strictly both ways: a missing tensor, a
+// wrong shape, or a tensor that is neither used nor ignored by a rule is INVALID; a quantised or non-float weight is
+// UNSUPPORTED. Copies nothing.
+StatusOr<std::unique_ptr<WeightStore>> OpenWeightStore(const ModelFiles& files, const ModelSpec& spec,
+                                                       const TensorRules& rules);
 
 }  // namespace moe
 

@@ -1,0 +1,179 @@
+// Nemotron-H: one block a layer, Mamba-2, attention without positions, a plain MLP or a MoE of non-gated relu² experts,
+// sigmoid-routed, with a shared expert and, in the larger models, a latent projection around the routed ones.
+#include "loaders/architectures/common.h"
+#include "loaders/architectures/families.h"
+#include "loaders/json_text.h"
+
+namespace moe {
+namespace {
+
+// The layer kinds, in the letters of hybrid_override_pattern.
+constexpr char kMamba = 'M';
+constexpr char kAttention = '*';
+constexpr char kMlp = '-';
+constexpr char kMoe = 'E';
+
+std::string PatternOfTypes(ConfigReader* config, const std::vector<std::string>& types) {
+  std::string pattern;
+  for (const std::string& type : types) {
+    if (type == "mamba" || type == "linear_attention") {
+      pattern += kMamba;
+    } else if (type == "attention" || type == "full_attention") {
+      pattern += kAttention;
+    } else if (type == "mlp") {
+      pattern += kMlp;
+    } else if (type == "moe") {
+      pattern += kMoe;
+    } else {
+      config->Unsupported("layers_block_type", Cat("has the layer kind ", Quoted(type),
+                                                   "; supported: mamba, linear_attention, attention, full_attention, "
+                                                   "mlp, moe"));
+    }
+  }
+  return pattern;
+}
+
+std::string ReadPattern(ConfigReader* config) {
+  const std::string letters = config->StringOr("hybrid_override_pattern", "");
+  const std::string types = PatternOfTypes(config, config->StringList("layers_block_type"));
+  const size_t unknown = letters.find_first_not_of("M*-E");
+  if (unknown != std::string::npos) {
+    config->Unsupported("hybrid_override_pattern",
+                        Cat("has the layer kind ", Quoted(letters.substr(unknown, 1)), "; supported: M, *, -, E"));
+  }
+  if (!letters.empty() && !types.empty() && letters != types) {
+    config->Invalid("layers_block_type", Cat("means ", Quoted(types), ", but hybrid_override_pattern is ",
+                                             Quoted(letters), "; they must agree"));
+  }
+  const std::string pattern = letters.empty() ? types : letters;
+  if (pattern.empty()) config->Invalid("hybrid_override_pattern", "absent, as is layers_block_type");
+  const auto size = static_cast<int64_t>(pattern.size());
+  if (size > limits::kMaxLayers) config->Invalid("hybrid_override_pattern", Cat("has ", size, " layers"));
+  if (config->IntOr("num_hidden_layers", size, 1, limits::kMaxLayers) != size) {
+    config->Invalid("num_hidden_layers", Cat("differs from the ", size, " layers of the layer pattern"));
+  }
+  return pattern;
+}
+
+Mamba2Spec ReadMamba(ConfigReader* config, float norm_eps) {
+  Mamba2Spec mamba;
+  mamba.num_heads = config->Int("mamba_num_heads", 1, limits::kMaxHeads);
+  mamba.head_dim = config->Int("mamba_head_dim", 1, limits::kMaxHeadDim);
+  mamba.state_size = config->Int("ssm_state_size", 1, limits::kMaxHeadDim);
+  mamba.num_groups = config->Int("n_groups", 1, limits::kMaxHeads);
+  mamba.conv_kernel = config->Int("conv_kernel", 1, 64);
+  mamba.conv_bias = config->BoolOr("use_conv_bias", true);
+  mamba.proj_bias = config->BoolOr("use_bias", false);
+  mamba.norm_eps = norm_eps;
+  config->ExpectString("mamba_hidden_act", {"silu"});
+  config->ExpectBool("mamba_proj_bias", mamba.proj_bias);
+  // Only this clamps the step size; time_step_min and _max describe how dt_bias was initialised.
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const std::vector<double> limit = config->FloatList("time_step_limit", 0, kInfinity);
+  if (limit.size() == 2) {
+    mamba.dt_min = static_cast<float>(limit[0]);
+    mamba.dt_max = static_cast<float>(limit[1]);
+  } else if (!limit.empty()) {
+    config->Invalid("time_step_limit", Cat("has ", limit.size(), " numbers, expected 2"));
+  }
+  return mamba;
+}
+
+MoeSpec ReadMoe(ConfigReader* config) {
+  MoeSpec moe;
+  moe.num_experts = ReadExpertCount(config);
+  moe.top_k = ReadTopK(config);
+  moe.latent_size = config->IntOr("moe_latent_size", 0, 0, limits::kMaxWidth);
+  moe.expert = {.intermediate_size = config->Int("moe_intermediate_size", 1, limits::kMaxInner),
+                .activation = Activation::kRelu2,
+                .gated = false};
+  moe.router.score = RouterSpec::Score::kSigmoid;
+  moe.router.select_bias = true;
+  if (config->BoolOr("norm_topk_prob", true)) {
+    moe.router.normalize = RouterSpec::Normalize::kSum;
+    moe.router.normalize_eps = 1e-20f;
+  }
+  moe.router.scale = static_cast<float>(config->FloatOr("routed_scaling_factor", 1.0, 0, 1e6));
+  moe.router.num_groups = config->IntOr("n_group", 1, 1, limits::kMaxExperts);
+  moe.router.top_groups = config->IntOr("topk_group", 1, 1, limits::kMaxExperts);
+  SharedExpertSpec shared;
+  shared.count = config->IntOr("n_shared_experts", 1, 1, 64);
+  shared.mlp = {.intermediate_size = config->Int("moe_shared_expert_intermediate_size", 1, limits::kMaxInner),
+                .activation = Activation::kRelu2,
+                .gated = false};
+  moe.shared = shared;
+  return moe;
+}
+
+void AddNames(TensorRules* rules, int64_t num_experts) {
+  const std::string layer = "backbone.layers.{l}.";
+  const std::string mixer = layer + "mixer.";
+  rules->Add("embed", "backbone.embeddings.weight");
+  rules->Add("final_norm", "backbone.norm_f.weight");
+  rules->Add("lm_head", "lm_head.weight");
+  rules->Add("layers.{l}.mixer_norm", layer + "norm.weight");
+  rules->Add("layers.{l}.ffn_norm", layer + "norm.weight");
+  for (const char* name : {"q", "k", "v", "o"}) {
+    rules->AddLinear(Cat("layers.{l}.attn.", name), Cat(mixer, name, "_proj"));
+  }
+  rules->AddLinear("layers.{l}.mamba.in_proj", mixer + "in_proj");
+  rules->AddLinear("layers.{l}.mamba.out_proj", mixer + "out_proj");
+  rules->AddLinear("layers.{l}.mamba.conv", mixer + "conv1d");
+  rules->Add("layers.{l}.mamba.dt_bias", mixer + "dt_bias");
+  rules->Add("layers.{l}.mamba.a_log", mixer + "A_log");
+  rules->Add("layers.{l}.mamba.d", mixer + "D");
+  rules->Add("layers.{l}.mamba.norm", mixer + "norm.weight");
+  rules->AddMlp("layers.{l}.mlp.", mixer, "", "up_proj", "down_proj");
+  rules->Add("layers.{l}.moe.router", mixer + "gate.weight");
+  rules->Add("layers.{l}.moe.router.select_bias", mixer + "gate.e_score_correction_bias");
+  rules->AddExperts("layers.{l}.moe.experts.", mixer + "experts.", "", "up_proj", "down_proj");
+  rules->AddStackedExperts("layers.{l}.moe.experts.", mixer + "experts.up_proj", mixer + "experts.down_proj",
+                           num_experts);
+  rules->AddMlp("layers.{l}.moe.shared.", mixer + "shared_experts.", "", "up_proj", "down_proj");
+  rules->Add("layers.{l}.moe.latent_down", mixer + "fc1_latent_proj.weight");
+  rules->Add("layers.{l}.moe.latent_up", mixer + "fc2_latent_proj.weight");
+  rules->Ignore("mtp.*", "multi-token prediction");
+}
+
+}  // namespace
+
+void ReadNemotronH(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
+  ReadBasics(config, spec);
+  const std::string pattern = ReadPattern(config);
+  config->ExpectString("mlp_hidden_act", {"relu2"});
+  config->ExpectBool("mlp_bias", false);
+  config->ExpectAbsent("sliding_window");
+  const auto eps = static_cast<float>(config->FloatOr({"layer_norm_epsilon", "norm_eps", "rms_norm_eps"}, 1e-5, 0, 1));
+  const NormSpec norm{NormKind::kRms, eps, false};
+  spec->final_norm = norm;
+
+  // Only what the pattern has is read: a model without attention need not say how many heads it has.
+  LayerSpec mamba, attention, mlp, sparse;
+  if (pattern.find(kMamba) != std::string::npos) mamba = {ReadMamba(config, eps), norm, {}, norm};
+  if (pattern.find(kAttention) != std::string::npos) {
+    AttentionSpec attn = ReadGroupedQueryAttention(config, *spec);
+    attn.qkv_bias = attn.output_bias = config->BoolOr("attention_bias", false);
+    attention = {attn, norm, {}, norm};
+  }
+  if (pattern.find(kMlp) != std::string::npos) {
+    mlp = {{},
+           norm,
+           MlpSpec{.intermediate_size = config->Int("intermediate_size", 1, limits::kMaxInner),
+                   .activation = Activation::kRelu2,
+                   .gated = false},
+           norm};
+  }
+  int64_t num_experts = 1;
+  if (pattern.find(kMoe) != std::string::npos) {
+    const MoeSpec moe = ReadMoe(config);
+    num_experts = moe.num_experts;
+    sparse = {{}, norm, moe, norm};
+  }
+  if (!config->ok()) return;
+  for (const char kind : pattern) {
+    spec->layers.push_back(kind == kMamba ? mamba : kind == kAttention ? attention : kind == kMlp ? mlp : sparse);
+  }
+  AddNames(rules, num_experts);
+}
+
+}  // namespace moe

@@ -1,0 +1,198 @@
+#include "loaders/tensor_rules.h"
+
+#include <string_view>
+#include <utility>
+
+#include "parallel/base/check.h"
+
+namespace moe {
+namespace {
+
+bool IsNumber(std::string_view text) {
+  if (text.empty() || text.size() > 9) return false;
+  for (const char c : text) {
+    if (c < '0' || c > '9') return false;
+  }
+  return true;
+}
+
+void Replace(std::string* text, std::string_view from, int64_t value) {
+  const size_t at = text->find(from);
+  if (at != std::string::npos) text->replace(at, from.size(), std::to_string(value));
+}
+
+// Rows of the stored out dimension.
+int64_t StoredRows(const TensorNeed& need, const StoredLayout& layout) {
+  return layout.row_total > 0 ? layout.row_total : need.rows * layout.parts;
+}
+
+}  // namespace
+
+StoredLayout StoredLayout::Transposed() const {
+  StoredLayout layout = *this;
+  layout.transposed = true;
+  return layout;
+}
+StoredLayout StoredLayout::Part(int index, int count) const {
+  StoredLayout layout = *this;
+  layout.part = index;
+  layout.parts = count;
+  return layout;
+}
+StoredLayout StoredLayout::Interleaved() const {
+  StoredLayout layout = *this;
+  layout.interleaved = true;
+  return layout;
+}
+StoredLayout StoredLayout::Flat() const {
+  StoredLayout layout = *this;
+  layout.flat_experts = true;
+  return layout;
+}
+StoredLayout Plain() {
+  return {};
+}
+StoredLayout Stacked(int64_t experts) {
+  return {.experts = experts};
+}
+StoredLayout RowSlice(int64_t begin, int64_t total) {
+  return {.row_begin = begin, .row_total = total};
+}
+
+std::vector<int64_t> StoredShape(const TensorNeed& need, const StoredLayout& layout) {
+  std::vector<int64_t> shape;
+  const int64_t rows = StoredRows(need, layout);
+  if (need.vector) {
+    shape = {rows};
+  } else if (layout.transposed) {
+    shape = {need.cols, rows};
+  } else {
+    shape = {rows, need.cols};
+  }
+  if (layout.experts > 0 && layout.flat_experts) {
+    shape[0] *= layout.experts;
+  } else if (layout.experts > 0) {
+    shape.insert(shape.begin(), layout.experts);
+  }
+  return shape;
+}
+
+StoredView ViewOf(const TensorNeed& need, const StoredLayout& layout, int64_t expert) {
+  const int64_t rows = StoredRows(need, layout);
+  StoredView view;
+  // Distance between neighbours in the stored out dimension, and along the columns.
+  const int64_t out_stride = layout.transposed ? 1 : need.cols;
+  view.col_stride = layout.transposed ? rows : 1;
+  view.row_stride = layout.interleaved ? out_stride * layout.parts : out_stride;
+  int64_t first_row = layout.row_begin;
+  if (layout.parts > 1) first_row += layout.interleaved ? layout.part : layout.part * need.rows;
+  view.offset = first_row * out_stride;
+  if (layout.experts > 0) view.offset += expert * rows * need.cols;
+  return view;
+}
+
+CanonicalName ParseCanonicalName(const std::string& name) {
+  CanonicalName parsed;
+  size_t begin = 0;
+  while (begin <= name.size()) {
+    size_t end = name.find('.', begin);
+    if (end == std::string::npos) end = name.size();
+    const std::string_view part = std::string_view(name).substr(begin, end - begin);
+    if (begin > 0) parsed.pattern += '.';
+    if (IsNumber(part) && parsed.layer < 0) {
+      parsed.layer = std::stoll(std::string(part));
+      parsed.pattern += "{l}";
+    } else if (IsNumber(part)) {
+      parsed.expert = std::stoll(std::string(part));
+      parsed.pattern += "{e}";
+    } else {
+      parsed.pattern += part;
+    }
+    begin = end + 1;
+  }
+  return parsed;
+}
+
+std::string FillPattern(const std::string& pattern, int64_t layer, int64_t expert) {
+  std::string name = pattern;
+  Replace(&name, "{l}", layer);
+  Replace(&name, "{e}", expert);
+  return name;
+}
+
+bool MatchesGlob(const std::string& pattern, const std::string& text) {
+  // The last '*' seen can always take one character more, so remembering only that one is enough.
+  size_t p = 0;
+  size_t t = 0;
+  size_t star = std::string::npos;
+  size_t star_text = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      star_text = t;
+    } else if (p < pattern.size() && pattern[p] == text[t]) {
+      ++p;
+      ++t;
+    } else if (star != std::string::npos) {
+      p = star + 1;
+      t = ++star_text;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+void TensorRules::Add(std::string canonical, std::string checkpoint, StoredLayout layout) {
+  MOE_CHECK(layout.part >= 0 && layout.part < layout.parts) << canonical;
+  std::vector<TensorRule>& rules = rules_[canonical];
+  rules.push_back({std::move(canonical), std::move(checkpoint), layout});
+}
+
+void TensorRules::Ignore(std::string pattern, std::string reason) {
+  ignored_.push_back({std::move(pattern), std::move(reason)});
+}
+
+void TensorRules::AddExperts(const std::string& out, const std::string& in, const std::string& gate,
+                             const std::string& up, const std::string& down) {
+  AddMlp(out + "{e}.", in + "{e}.", gate, up, down);
+}
+
+void TensorRules::AddFusedExperts(const std::string& out, const std::string& gate_up, const std::string& down,
+                                  int64_t experts) {
+  Add(out + "{e}.gate", gate_up, Stacked(experts).Part(0, 2));
+  Add(out + "{e}.up", gate_up, Stacked(experts).Part(1, 2));
+  Add(out + "{e}.down", down, Stacked(experts));
+}
+
+void TensorRules::AddStackedExperts(const std::string& out, const std::string& up, const std::string& down,
+                                    int64_t experts) {
+  Add(out + "{e}.up", up, Stacked(experts));
+  Add(out + "{e}.down", down, Stacked(experts));
+}
+
+void TensorRules::AddMlp(const std::string& out, const std::string& in, const std::string& gate, const std::string& up,
+                         const std::string& down) {
+  if (!gate.empty()) AddLinear(out + "gate", in + gate);
+  AddLinear(out + "up", in + up);
+  AddLinear(out + "down", in + down);
+}
+
+void TensorRules::AddLinear(const std::string& out, const std::string& in) {
+  Add(out, in + ".weight");
+  Add(out + ".bias", in + ".bias");
+}
+
+void TensorRules::IgnoreDraftLayers(const std::string& prefix, int64_t num_layers, int64_t declared) {
+  for (int64_t layer = num_layers; layer < num_layers + declared; ++layer) {
+    Ignore(Cat(prefix, layer, ".*"), "multi-token prediction");
+  }
+}
+
+const std::vector<TensorRule>* TensorRules::Find(const std::string& canonical_pattern) const {
+  const auto it = rules_.find(canonical_pattern);
+  return it == rules_.end() ? nullptr : &it->second;
+}
+
+}  // namespace moe

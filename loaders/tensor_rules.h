@@ -1,0 +1,111 @@
+// How a family's checkpoint names and lays out its tensors, as declarations: canonical pattern ↔ checkpoint pattern and
+// layout. {l} stands for the layer and {e} for the expert. What is stored how is said here and never concluded from a
+// shape: a square matrix looks the same both ways.
+#ifndef MOE_LOADERS_TENSOR_RULES_H_
+#define MOE_LOADERS_TENSOR_RULES_H_
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "loaders/model_spec.h"
+
+namespace moe {
+
+// Where a canonical [rows, cols] matrix lies in a stored tensor. Default: stored as [rows, cols], or [rows] (with any
+// dims of size 1) for a vector.
+struct StoredLayout {
+  int64_t experts = 0;        // > 0: stored with a leading dimension of this many experts, {e} selects one
+  bool flat_experts = false;  // … merged with the next dimension: [experts * x, y]
+  bool transposed = false;    // stored as [cols, rows], that is [in, out]
+  int parts = 1;              // the stored out dimension holds this many equally large matrices,
+  int part = 0;               // of which this is one:
+  bool interleaved = false;   // false: one after another; true: rows p0, p1, p0, p1, …
+  int64_t row_begin = 0;      // rows [row_begin, row_begin + rows) of row_total, for parts of unequal size
+  int64_t row_total = 0;      // 0: no such slice
+
+  StoredLayout Transposed() const;
+  StoredLayout Part(int index, int count) const;
+  StoredLayout Interleaved() const;
+  StoredLayout Flat() const;
+};
+StoredLayout Plain();
+StoredLayout Stacked(int64_t experts);
+StoredLayout RowSlice(int64_t begin, int64_t total);
+
+// The stored shape that `need` calls for under `layout`.
+std::vector<int64_t> StoredShape(const TensorNeed& need, const StoredLayout& layout);
+
+// The view of `need` in a tensor of that shape, in elements from the tensor's start. `expert` is {e}.
+struct StoredView {
+  int64_t offset = 0;
+  int64_t row_stride = 0;
+  int64_t col_stride = 1;
+};
+StoredView ViewOf(const TensorNeed& need, const StoredLayout& layout, int64_t expert);
+
+struct TensorRule {
+  std::string canonical;
+  std::string checkpoint;
+  StoredLayout layout;
+};
+
+// Checkpoint tensors that a text server does not use, by name; '*' matches any text.
+struct IgnoreRule {
+  std::string pattern;
+  std::string reason;  // "multi-token prediction", for the log line
+};
+
+// "layers.3.moe.experts.7.up" → "layers.{l}.moe.experts.{e}.up", 3, 7. Absent numbers are -1.
+struct CanonicalName {
+  std::string pattern;
+  int64_t layer = -1;
+  int64_t expert = -1;
+};
+CanonicalName ParseCanonicalName(const std::string& name);
+
+// `pattern` with {l} and {e} replaced.
+std::string FillPattern(const std::string& pattern, int64_t layer, int64_t expert);
+
+bool MatchesGlob(const std::string& pattern, const std::string& text);
+
+class TensorRules {
+ public:
+  // Several rules for one canonical pattern are alternatives: the first whose checkpoint tensor exists is used. If the
+  // checkpoint holds the tensors of two of them, the rest counts as unused, which is an error.
+  void Add(std::string canonical, std::string checkpoint, StoredLayout layout = Plain());
+  void Ignore(std::string pattern, std::string reason);
+
+  // The forms that routed experts come in. `in` and `out` are prefixes with {l}, e.g.
+  // ("layers.{l}.moe.experts.", "model.layers.{l}.mlp.experts.").
+  // One tensor per expert: PREFIX{e}.NAME.weight with the given names (an empty gate: not gated).
+  void AddExperts(const std::string& out, const std::string& in, const std::string& gate, const std::string& up,
+                  const std::string& down);
+  // [E, 2I, H] gate rows first, [E, H, I]: what transformers ≥ 5 saves, K last.
+  void AddFusedExperts(const std::string& out, const std::string& gate_up, const std::string& down, int64_t experts);
+  // [E, I, H], [E, H, I] for experts without a gate.
+  void AddStackedExperts(const std::string& out, const std::string& up, const std::string& down, int64_t experts);
+
+  // gate, up and down of an MLP: IN + name + ".weight", and ".bias" where the spec asks for it.
+  void AddMlp(const std::string& out, const std::string& in, const std::string& gate, const std::string& up,
+              const std::string& down);
+  // OUT ↔ IN.weight and OUT.bias ↔ IN.bias.
+  void AddLinear(const std::string& out, const std::string& in);
+
+  // Layers after the last one that the config declares for multi-token prediction: PREFIX<n>.* for n in
+  // [num_layers, num_layers + declared).
+  void IgnoreDraftLayers(const std::string& prefix, int64_t num_layers, int64_t declared);
+
+  // Null without a rule for that pattern.
+  const std::vector<TensorRule>* Find(const std::string& canonical_pattern) const;
+  const std::vector<IgnoreRule>& ignored() const { return ignored_; }
+
+ private:
+  std::unordered_map<std::string, std::vector<TensorRule>> rules_;
+  std::vector<IgnoreRule> ignored_;
+};
+
+}  // namespace moe
+
+#endif  // MOE_LOADERS_TENSOR_RULES_H_

@@ -1,0 +1,275 @@
+#include "loaders/weight_store.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "loaders/checkpoint.h"
+#include "loaders/json_text.h"
+#include "loaders/quantized_names.h"
+#include "parallel/base/check.h"
+#include "parallel/base/log.h"
+
+namespace moe {
+namespace {
+
+constexpr size_t kNamesShown = 3;
+
+bool IsWeightDType(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
+}
+
+// Dims of size 1 mean nothing in vectors and in convolution kernels ([C, 1, K]): equal without them is equal. For a
+// matrix that really has a side of 1 both sides drop it.
+std::vector<int64_t> WithoutOnes(std::vector<int64_t> shape) {
+  std::erase(shape, 1);
+  return shape;
+}
+
+bool SameShape(const std::vector<int64_t>& stored, const std::vector<int64_t>& wanted, bool squeeze) {
+  return stored == wanted || (squeeze && WithoutOnes(stored) == WithoutOnes(wanted));
+}
+
+// Both dtypes are represented exactly in the result.
+DType Wider(DType a, DType b) {
+  return a == b ? a : DType::kF32;
+}
+
+struct Entry {
+  int64_t tensor = 0;  // index into Checkpoint::tensors()
+  WeightSource source;
+};
+
+class MappedWeightStore : public WeightStore {
+ public:
+  MappedWeightStore(std::unique_ptr<Checkpoint> checkpoint, std::unordered_map<std::string, Entry> entries,
+                    DType expert_dtype, int64_t total_bytes, int64_t ignored)
+      : checkpoint_(std::move(checkpoint)),
+        entries_(std::move(entries)),
+        expert_dtype_(expert_dtype),
+        total_bytes_(total_bytes),
+        ignored_(ignored) {}
+
+  WeightSource Get(const std::string& name) const override { return At(name).source; }
+  bool Has(const std::string& name) const override { return entries_.count(name) > 0; }
+  std::string SourceName(const std::string& name) const override { return TensorOf(At(name)).info->name; }
+  void Release(const std::string& name) const override {
+    const WeightSource& source = At(name).source;
+    // From the first to the last element of the view; neighbours inside (interleaved rows) are read again from the file
+    // if they are still needed.
+    const int64_t last = (source.rows - 1) * source.row_stride + (source.cols - 1) * source.col_stride;
+    TensorOf(At(name)).file->view().Release({source.data, static_cast<size_t>(last + 1) * DTypeSize(source.dtype)});
+  }
+  DType expert_dtype() const override { return expert_dtype_; }
+  int64_t total_bytes() const override { return total_bytes_; }
+  int64_t ignored_tensors() const override { return ignored_; }
+
+ private:
+  const Entry& At(const std::string& name) const {
+    const auto it = entries_.find(name);
+    MOE_CHECK(it != entries_.end()) << "no weight " << name;
+    return it->second;
+  }
+  const Checkpoint::Tensor& TensorOf(const Entry& entry) const {
+    return checkpoint_->tensors()[static_cast<size_t>(entry.tensor)];
+  }
+
+  std::unique_ptr<Checkpoint> checkpoint_;
+  std::unordered_map<std::string, Entry> entries_;
+  DType expert_dtype_;
+  int64_t total_bytes_;
+  int64_t ignored_;
+};
+
+// One pass over what the spec needs, one over what the files hold.
+class Resolver {
+ public:
+  Resolver(const ModelSpec& spec, const TensorRules& rules, std::unique_ptr<Checkpoint> checkpoint)
+      : spec_(spec), rules_(rules), checkpoint_(std::move(checkpoint)), used_(checkpoint_->tensors().size(), false) {}
+
+  StatusOr<std::unique_ptr<WeightStore>> Run() {
+    ForEachRequiredTensor(spec_, [this](const TensorNeed& need) { Resolve(need); });
+    TakeTiedHead();
+    // The order of the reports matters: a quantised file lacks the plain tensors, but "missing" would mislead.
+    MOE_RETURN_IF_ERROR(FindQuantized());
+    MOE_RETURN_IF_ERROR(error_);
+    MOE_RETURN_IF_ERROR(ReportMissing());
+    MOE_RETURN_IF_ERROR(SortOutUnused());
+    int64_t total = 0;
+    for (size_t i = 0; i < used_.size(); ++i) {
+      if (used_[i]) total += static_cast<int64_t>(checkpoint_->tensors()[i].bytes().size());
+    }
+    const DType expert_dtype = expert_dtype_.value_or(mlp_dtype_.value_or(any_dtype_.value_or(DType::kF32)));
+    return std::unique_ptr<WeightStore>(
+        new MappedWeightStore(std::move(checkpoint_), std::move(entries_), expert_dtype, total, ignored_));
+  }
+
+ private:
+  const std::string& listing() const { return checkpoint_->listing(); }
+  const Checkpoint::Tensor& tensor(int64_t index) const { return checkpoint_->tensors()[static_cast<size_t>(index)]; }
+
+  void Resolve(const TensorNeed& need) {
+    if (!error_.ok()) return;
+    const CanonicalName name = ParseCanonicalName(need.name);
+    const std::vector<TensorRule>* rules = rules_.Find(name.pattern);
+    MOE_CHECK(rules != nullptr) << spec_.family << " declares no tensor for " << name.pattern;
+    for (const TensorRule& rule : *rules) {
+      const int64_t found = checkpoint_->Find(FillPattern(rule.checkpoint, name.layer, name.expert));
+      if (found < 0) continue;
+      error_ = Take(need, rule, name, found);
+      return;
+    }
+    if (missing_++ < kNamesShown) {
+      std::string text;
+      for (const TensorRule& rule : *rules) {
+        text += (text.empty() ? "" : " or ") + FillPattern(rule.checkpoint, name.layer, name.expert);
+      }
+      missing_names_ += (missing_names_.empty() ? "" : ", ") + text;
+    }
+  }
+
+  Status Take(const TensorNeed& need, const TensorRule& rule, const CanonicalName& name, int64_t index) {
+    const StoredTensor& info = *tensor(index).info;
+    used_[static_cast<size_t>(index)] = true;
+    const std::vector<int64_t> wanted = StoredShape(need, rule.layout);
+    const bool squeeze = need.vector || IsConvolution(name.pattern);
+    if (!SameShape(info.shape, wanted, squeeze)) {
+      return InvalidError(tensor(index).file->name(), ": tensor ", info.name, " has the shape ", ShapeText(info.shape),
+                          ", expected ", ShapeText(wanted));
+    }
+    if (!IsWeightDType(info.dtype)) {
+      return UnsupportedError(tensor(index).file->name(), ": tensor ", info.name, " has the dtype ",
+                              SafetensorsDTypeName(info.dtype), "; supported: F32, BF16, F16");
+    }
+    const StoredView view = ViewOf(need, rule.layout, name.expert);
+    Entry entry;
+    entry.tensor = index;
+    entry.source.dtype = info.dtype;
+    entry.source.data = tensor(index).bytes().data() + static_cast<size_t>(view.offset) * DTypeSize(info.dtype);
+    entry.source.rows = need.rows;
+    entry.source.cols = need.cols;
+    entry.source.row_stride = view.row_stride;
+    entry.source.col_stride = view.col_stride;
+    entries_.emplace(need.name, entry);
+    NoteDType(need, name, info.dtype);
+    return absl::OkStatus();
+  }
+
+  static bool IsConvolution(const std::string& pattern) { return pattern.ends_with(".conv"); }
+
+  void NoteDType(const TensorNeed& need, const CanonicalName& name, DType dtype) {
+    if (need.vector) return;  // biases and norms may stay in float32 whatever the weights are
+    const auto note = [dtype](std::optional<DType>* seen) { *seen = seen->has_value() ? Wider(**seen, dtype) : dtype; };
+    if (name.expert >= 0) note(&expert_dtype_);
+    if (name.pattern.find(".mlp.") != std::string::npos) note(&mlp_dtype_);
+    if (need.name == "embed") note(&any_dtype_);
+  }
+
+  // A stored head beside tied embeddings. Used by nobody, since the spec says that the head is the embedding matrix.
+  void TakeTiedHead() {
+    if (!spec_.tied_head || !error_.ok()) return;
+    const std::vector<TensorRule>* rules = rules_.Find("lm_head");
+    const auto embed = entries_.find("embed");
+    if (rules == nullptr || embed == entries_.end()) return;
+    for (const TensorRule& rule : *rules) {
+      const int64_t found = checkpoint_->Find(rule.checkpoint);
+      if (found < 0 || used_[static_cast<size_t>(found)]) continue;
+      const std::span<const std::byte> head = tensor(found).bytes();
+      const std::span<const std::byte> embedding = tensor(embed->second.tensor).bytes();
+      const bool equal = tensor(found).info->dtype == tensor(embed->second.tensor).info->dtype &&
+                         head.size() == embedding.size() &&
+                         (head.empty() || std::memcmp(head.data(), embedding.data(), head.size()) == 0);
+      tensor(found).file->view().Release(head);
+      tensor(embed->second.tensor).file->view().Release(embedding);
+      used_[static_cast<size_t>(found)] = true;
+      head_ignored_ = found;
+      ++ignored_;
+      if (equal) {
+        MOE_LOG(kInfo) << listing() << ": " << rule.checkpoint
+                       << " equals the embedding matrix and is not loaded twice";
+      } else {
+        MOE_LOG(kInfo) << listing() << ": " << rule.checkpoint
+                       << " is ignored, since tie_word_embeddings is true and it differs from the embedding matrix";
+      }
+    }
+  }
+
+  Status FindQuantized() const {
+    const std::string* first = nullptr;
+    for (size_t i = 0; i < used_.size(); ++i) {
+      const std::string& name = checkpoint_->tensors()[i].info->name;
+      if (used_[i] || !IsQuantizedName(name) || IgnoreReason(name) != nullptr) continue;
+      if (first == nullptr || name < *first) first = &name;
+    }
+    if (first == nullptr) return absl::OkStatus();
+    return UnsupportedError(listing(), ": the checkpoint is quantised in a format that is not supported: tensor ",
+                            Quoted(*first));
+  }
+
+  Status ReportMissing() const {
+    if (missing_ == 0) return absl::OkStatus();
+    return InvalidError(listing(), ": missing tensor ", missing_names_,
+                        missing_ > kNamesShown ? Cat(" and ", missing_ - kNamesShown, " more") : "");
+  }
+
+  const IgnoreRule* IgnoreReason(const std::string& name) const {
+    for (const IgnoreRule& rule : rules_.ignored()) {
+      if (MatchesGlob(rule.pattern, name)) return &rule;
+    }
+    return nullptr;
+  }
+
+  Status SortOutUnused() {
+    std::map<std::string, int64_t> by_reason;
+    std::string names;
+    size_t unused = 0;
+    for (size_t i = 0; i < used_.size(); ++i) {
+      if (used_[i]) continue;
+      const StoredTensor& info = *checkpoint_->tensors()[i].info;
+      if (const IgnoreRule* rule = IgnoreReason(info.name)) {
+        ++by_reason[rule->reason];
+        ++ignored_;
+      } else if (unused++ < kNamesShown) {
+        names += (names.empty() ? "" : ", ") + Quoted(info.name);
+      }
+    }
+    if (unused > 0) {
+      return InvalidError(listing(), ": ", unused, " tensor", unused > 1 ? "s" : "",
+                          " that this architecture does not use: ", names, unused > kNamesShown ? ", …" : "");
+    }
+    for (const auto& [reason, count] : by_reason) {
+      MOE_LOG(kInfo) << listing() << ": ignored " << count << " tensors (" << reason << ")";
+    }
+    if (head_ignored_ >= 0) used_[static_cast<size_t>(head_ignored_)] = false;  // its bytes do not count
+    return absl::OkStatus();
+  }
+
+  const ModelSpec& spec_;
+  const TensorRules& rules_;
+  std::unique_ptr<Checkpoint> checkpoint_;
+  std::vector<bool> used_;
+  std::unordered_map<std::string, Entry> entries_;
+  std::optional<DType> expert_dtype_;
+  std::optional<DType> mlp_dtype_;
+  std::optional<DType> any_dtype_;
+  Status error_;
+  size_t missing_ = 0;
+  std::string missing_names_;
+  int64_t ignored_ = 0;
+  int64_t head_ignored_ = -1;
+};
+
+}  // namespace
+
+StatusOr<std::unique_ptr<WeightStore>> OpenWeightStore(const ModelFiles& files, const ModelSpec& spec,
+                                                       const TensorRules& rules) {
+  MOE_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint, Checkpoint::Open(files));
+  return Resolver(spec, rules, std::move(checkpoint)).Run();
+}
+
+}  // namespace moe
