@@ -1,5 +1,5 @@
-// TextOutput: turns the token stream of one choice into text that may be sent: whole UTF-8 characters only, nothing of a
-// stop string, nothing that could still become one. One object a choice, one thread at a time.
+// TextOutput: turns the token stream of one choice into text that may be sent: whole UTF-8 characters only, nothing of
+// a stop string, nothing that could still become one. One object a choice, one thread at a time.
 #ifndef MOE_ENGINE_TEXT_TEXT_OUTPUT_H_
 #define MOE_ENGINE_TEXT_TEXT_OUTPUT_H_
 
@@ -28,7 +28,8 @@ class TextOutput {
   // tokens are kept and it is one). Returns the text that may be sent now.
   std::string Push(int32_t token, bool is_end);
 
-  // The choice ended without a stop string: what was held back.
+  // The choice ended without a stop string: what was held back. May still find a stop string (one that waited for a
+  // longer one which began before it), so look at stopped() afterwards.
   std::string Finish();
 
   // A stop string was found: Push's and Finish's results are empty from now on.
@@ -36,8 +37,9 @@ class TextOutput {
   const std::string& stop_match() const { return stop_match_; }
 
  private:
-  std::string Filter(std::string text);
+  std::string Take(StopMatcher::Result result);
 
+  const Tokenizer* tokenizer_;
   IncrementalDetokenizer detokenizer_;
   TextOutputOptions options_;
   StopMatcher matcher_;
