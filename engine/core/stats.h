@@ -34,7 +34,7 @@ class Histogram {
 };
 
 struct MoeLayerStats {
-  int64_t layer = 0;                       // index in the model
+  int64_t layer = 0;                        // index in the model
   std::vector<uint64_t> tokens_per_expert;  // routed rows since the start
 };
 
@@ -43,8 +43,8 @@ struct EngineStats {
   int64_t running = 0;
   int64_t waiting = 0;
   int64_t kv_blocks_total = 0;
-  int64_t kv_blocks_used = 0;    // by sequences (cached but unused prefixes are free)
-  int64_t kv_blocks_cached = 0;  // held only by the prefix cache
+  int64_t kv_blocks_used = 0;              // by sequences (cached but unused prefixes are free)
+  int64_t kv_blocks_cached = 0;            // held only by the prefix cache
   double generated_tokens_per_second = 0;  // over the last ten seconds
 
   // Counters of requests by how they ended, and of choices by finish reason.

@@ -40,9 +40,9 @@ struct SlicePlan {
 };
 
 struct RankPlan {
-  std::vector<SequenceId> drop;      // forget these (finished, cancelled, preempted, moved)
+  std::vector<SequenceId> drop;  // forget these (finished, cancelled, preempted, moved)
   std::vector<SequenceInit> admit;
-  std::vector<SlicePlan> slices;     // at most one per sequence
+  std::vector<SlicePlan> slices;  // at most one per sequence
 };
 
 struct StepPlan {
@@ -52,9 +52,10 @@ struct StepPlan {
 
 struct SliceResult {
   SequenceId id = 0;
-  std::optional<TokenInfo> token;        // when the slice sampled
-  std::vector<TokenInfo> prompt_tokens;  // with prompt_logprobs: entries for positions first_pos … (of the token AT that position)
-  std::vector<int32_t> expert_ids;       // with routed_experts: [count, moe_layers, top_k]
+  std::optional<TokenInfo> token;  // when the slice sampled
+  std::vector<TokenInfo>
+      prompt_tokens;  // with prompt_logprobs: entries for positions first_pos … (of the token AT that position)
+  std::vector<int32_t> expert_ids;  // with routed_experts: [count, moe_layers, top_k]
 };
 
 struct RankResult {

@@ -15,14 +15,14 @@
 namespace moe {
 
 struct SamplingParams {
-  float temperature = 1.0f;  // 0: greedy
-  float top_p = 1.0f;        // (0, 1]
-  uint32_t top_k = 0;        // 0: off; above the vocabulary: off
-  float min_p = 0.0f;        // [0, 1]
-  float repetition_penalty = 1.0f;  // > 0
-  float presence_penalty = 0.0f;    // [-2, 2]
-  float frequency_penalty = 0.0f;   // [-2, 2]
-  uint64_t seed = 0;                // always set: the server draws one when the client gives none
+  float temperature = 1.0f;                           // 0: greedy
+  float top_p = 1.0f;                                 // (0, 1]
+  uint32_t top_k = 0;                                 // 0: off; above the vocabulary: off
+  float min_p = 0.0f;                                 // [0, 1]
+  float repetition_penalty = 1.0f;                    // > 0
+  float presence_penalty = 0.0f;                      // [-2, 2]
+  float frequency_penalty = 0.0f;                     // [-2, 2]
+  uint64_t seed = 0;                                  // always set: the server draws one when the client gives none
   std::vector<std::pair<int32_t, float>> logit_bias;  // token id → added; each id once
 
   bool NeedsHistory() const {
@@ -36,9 +36,9 @@ struct Request {
   SamplingParams sampling;
   uint32_t num_choices = 1;
 
-  int64_t max_new_tokens = 0;  // ≥ 1; the engine lowers it to what is left of the context
-  int64_t min_new_tokens = 0;  // end and stop tokens are impossible before that many tokens
-  std::vector<int32_t> eos_token_ids;   // empty with ignore_eos
+  int64_t max_new_tokens = 0;          // ≥ 1; the engine lowers it to what is left of the context
+  int64_t min_new_tokens = 0;          // end and stop tokens are impossible before that many tokens
+  std::vector<int32_t> eos_token_ids;  // empty with ignore_eos
   std::vector<int32_t> stop_token_ids;
 
   std::optional<int32_t> logprobs;         // alternatives a position; -1: the whole vocabulary
@@ -61,8 +61,8 @@ struct TokenProb {
 struct TokenInfo {
   int32_t id = 0;
   float logprob = 0;
-  uint32_t rank = 0;            // 1 is the most likely; equal ones rank by id; 0: not asked for
-  std::vector<TokenProb> top;   // most likely first, equal ones by id
+  uint32_t rank = 0;           // 1 is the most likely; equal ones rank by id; 0: not asked for
+  std::vector<TokenProb> top;  // most likely first, equal ones by id
 };
 
 // What a step produced for one choice. Rows of expert ids are [moe_layers, top_k] each, the checkpoint's own ids.

@@ -1,0 +1,96 @@
+#include "engine/core/local_ranks.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "parallel/base/check.h"
+
+namespace moe {
+namespace {
+
+class LocalRanks : public RankLink {
+ public:
+  explicit LocalRanks(std::vector<std::unique_ptr<RankWorker>> workers)
+      : workers_(std::move(workers)), results_(workers_.size()) {
+    for (size_t r = 1; r < workers_.size(); ++r) threads_.emplace_back([this, r] { RankThread(r); });
+  }
+
+  ~LocalRanks() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  int num_ranks() const override { return static_cast<int>(workers_.size()); }
+
+  StatusOr<StepResult> Step(const StepPlan& plan) override {
+    MOE_CHECK_EQ(plan.ranks.size(), workers_.size());
+    {
+      const std::lock_guard lock(mutex_);
+      plan_ = &plan;
+      ++step_;
+      running_ = workers_.size() - 1;
+    }
+    if (workers_.size() > 1) changed_.notify_all();
+    Execute(0, plan);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return running_ == 0; });
+    StepResult result{plan.step, {}};
+    for (std::optional<StatusOr<RankResult>>& rank : results_) {
+      if (!rank->ok()) return rank->status();
+      result.ranks.push_back(std::move(**rank));
+    }
+    return result;
+  }
+
+ private:
+  void Execute(size_t rank, const StepPlan& plan) {
+    results_[rank] = workers_[rank]->Execute(plan.ranks[rank]);
+    // The others may be waiting for this rank in an exchange.
+    if (!results_[rank]->ok()) workers_[rank]->Abort(Cat("rank ", rank, ": ", results_[rank]->status().ToString()));
+  }
+
+  void RankThread(size_t rank) {
+    uint64_t seen = 0;
+    for (;;) {
+      const StepPlan* plan = nullptr;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return stop_ || step_ != seen; });
+        if (stop_) return;
+        seen = step_;
+        plan = plan_;
+      }
+      Execute(rank, *plan);
+      {
+        const std::lock_guard lock(mutex_);
+        --running_;
+      }
+      changed_.notify_all();
+    }
+  }
+
+  std::vector<std::unique_ptr<RankWorker>> workers_;
+  std::vector<std::optional<StatusOr<RankResult>>> results_;  // slot r is written by rank r's thread during a step
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  const StepPlan* plan_ = nullptr;  // these four guarded by mutex_
+  uint64_t step_ = 0;
+  size_t running_ = 0;
+  bool stop_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+std::unique_ptr<RankLink> CreateLocalRanks(std::vector<std::unique_ptr<RankWorker>> workers) {
+  MOE_CHECK(!workers.empty());
+  return std::make_unique<LocalRanks>(std::move(workers));
+}
+
+}  // namespace moe

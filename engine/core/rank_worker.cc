@@ -1,0 +1,172 @@
+#include "engine/core/rank_worker.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "parallel/base/check.h"
+
+namespace moe {
+namespace {
+
+// Rows of logits that exist at once: prompt log-probabilities of a long chunk would otherwise need tokens × vocabulary.
+constexpr size_t kLogitRowsAtOnce = 64;
+
+}  // namespace
+
+StatusOr<std::unique_ptr<RankWorker>> RankWorker::Create(const Options& options, std::unique_ptr<WorkerPool> pool,
+                                                         std::unique_ptr<Backend> backend,
+                                                         std::unique_ptr<Communicator> communicator) {
+  std::unique_ptr<RankWorker> worker(
+      new RankWorker(options, std::move(pool), std::move(backend), std::move(communicator)));
+  MOE_ASSIGN_OR_RETURN(worker->kv_, KvStore::Create(*options.spec, worker->backend_->act_dtype(), options.kv_blocks));
+  MOE_ASSIGN_OR_RETURN(worker->states_, StateStore::Create(*options.spec, options.state_slots));
+  return worker;
+}
+
+RankWorker::RankWorker(const Options& options, std::unique_ptr<WorkerPool> pool, std::unique_ptr<Backend> backend,
+                       std::unique_ptr<Communicator> communicator)
+    : options_(options),
+      pool_(std::move(pool)),
+      backend_(std::move(backend)),
+      communicator_(std::move(communicator)),
+      dispatcher_(communicator_.get()),
+      decoder_(options.spec, options.weights, options.placements),
+      scratch_(pool_->num_threads()),
+      moe_experts_{0},
+      max_top_k_(options.spec->MaxTopK()) {
+  for (int64_t l : options.spec->MoeLayers()) {
+    moe_experts_.push_back(moe_experts_.back() + std::get<MoeSpec>(options.spec->layers[l].ffn).num_experts);
+  }
+}
+
+void RankWorker::Admit(const SequenceInit& init) {
+  MOE_CHECK(!sequences_.contains(init.id)) << "sequence " << init.id;
+  if (init.state_slot >= 0) states_->Clear(init.state_slot);
+  sequences_.emplace(init.id, Sequence{init, {}, Sampler(init, options_.spec->vocab_size)});
+}
+
+StatusOr<RankResult> RankWorker::Execute(const RankPlan& plan) {
+  const auto start = std::chrono::steady_clock::now();
+  const double exchange_before = dispatcher_.exchange_seconds();
+  for (SequenceId id : plan.drop) sequences_.erase(id);
+  for (const SequenceInit& init : plan.admit) Admit(init);
+
+  arena_.Reset();
+  std::vector<int32_t> tokens;
+  std::vector<DecodeSlice> slices;
+  for (const SlicePlan& slice : plan.slices) {
+    Sequence& sequence = sequences_.at(slice.id);
+    sequence.blocks.insert(sequence.blocks.end(), slice.new_blocks.begin(), slice.new_blocks.end());
+    const std::vector<int32_t>& known = sequence.init.tokens;
+    MOE_CHECK(slice.first_pos + slice.count <= static_cast<int64_t>(known.size()))
+        << "slice [" << slice.first_pos << ", +" << slice.count << ") of " << known.size() << " tokens";
+    tokens.insert(tokens.end(), known.begin() + slice.first_pos, known.begin() + slice.first_pos + slice.count);
+    slices.push_back({slice.first_pos, slice.count, sequence.blocks, sequence.init.state_slot});
+  }
+
+  RankResult result;
+  result.expert_tokens.assign(moe_experts_.back(), 0);
+  const std::vector<LogitRow> logit_rows = PlanLogits(plan, result);
+  const ForwardContext context{backend_.get(), &dispatcher_, &arena_};
+  MOE_ASSIGN_OR_RETURN(const float* hidden,
+                       decoder_.Forward(context, {.tokens = tokens,
+                                                  .slices = slices,
+                                                  .kv = kv_.get(),
+                                                  .states = states_.get(),
+                                                  .on_routing = [&](int64_t ordinal, const Routing& routing) {
+                                                    RecordRouting(plan, ordinal, routing, result);
+                                                  }}));
+  ComputeLogits(context, hidden, logit_rows, plan, result);
+  result.exchange_seconds = dispatcher_.exchange_seconds() - exchange_before;
+  result.compute_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() - result.exchange_seconds;
+  return result;
+}
+
+std::vector<RankWorker::LogitRow> RankWorker::PlanLogits(const RankPlan& plan, RankResult& result) {
+  std::vector<LogitRow> rows;
+  const auto moe_layers = static_cast<int64_t>(moe_experts_.size()) - 1;
+  int64_t first_row = 0;
+  for (size_t s = 0; s < plan.slices.size(); ++s) {
+    const SlicePlan& slice = plan.slices[s];
+    const SequenceInit& init = sequences_.at(slice.id).init;
+    SliceResult& out = result.slices.emplace_back();
+    out.id = slice.id;
+    if (init.routed_experts) out.expert_ids.assign(slice.count * moe_layers * max_top_k_, -1);
+    // The row of position p tells about the token at p + 1; nothing precedes position 0.
+    if (init.prompt_logprobs && slice.first_pos == 0) out.prompt_tokens.emplace_back();
+    for (int64_t i = 0; i < slice.count; ++i) {
+      LogitRow row{static_cast<int32_t>(first_row + i), s};
+      const int64_t next = slice.first_pos + i + 1;
+      if (init.prompt_logprobs && next < init.prompt_len) row.prompt_token = init.tokens[next];
+      row.sample = slice.sample && i + 1 == slice.count;
+      if (row.sample || row.prompt_token >= 0) rows.push_back(row);
+    }
+    first_row += slice.count;
+  }
+  return rows;
+}
+
+void RankWorker::ComputeLogits(const ForwardContext& context, const float* hidden, std::span<const LogitRow> rows,
+                               const RankPlan& plan, RankResult& result) {
+  const int64_t vocab = options_.spec->vocab_size;
+  for (size_t begin = 0; begin < rows.size(); begin += kLogitRowsAtOnce) {
+    const Arena::Scope scope(&arena_);
+    const std::span<const LogitRow> part = rows.subspan(begin, std::min(kLogitRowsAtOnce, rows.size() - begin));
+    const auto count = static_cast<int64_t>(part.size());
+    auto* indices = arena_.Allocate<int32_t>(count);
+    auto* logits = arena_.Allocate<float>(count * vocab);
+    auto* argmax = arena_.Allocate<int32_t>(count);
+    auto* max = arena_.Allocate<float>(count);
+    auto* log_sum_exp = arena_.Allocate<float>(count);
+    for (int64_t r = 0; r < count; ++r) indices[r] = part[r].row;
+    decoder_.Logits(context, hidden, {indices, part.size()}, logits);
+    backend_->LogitStats({.logits = logits,
+                          .rows = count,
+                          .vocab = vocab,
+                          .stride = vocab,
+                          .argmax = argmax,
+                          .max = max,
+                          .log_sum_exp = log_sum_exp});
+    // A row belongs to one sequence and only sampling rows change its sampler, at most one a sequence: rows are
+    // independent, so threads may take them in any order.
+    std::vector<TokenInfo> described(part.size());
+    const int threads = pool_->num_threads();
+    pool_->Run([&](int thread) {
+      for (int64_t r = thread; r < count; r += threads) {
+        const LogitRow& row = part[r];
+        const std::span<const float> values(logits + r * vocab, static_cast<size_t>(vocab));
+        Sequence& sequence = sequences_.at(plan.slices[row.slice].id);
+        if (row.prompt_token >= 0) {
+          described[r] = Sampler::Describe(values, log_sum_exp[r], row.prompt_token, *sequence.init.prompt_logprobs,
+                                           scratch_[thread]);
+        }
+        if (row.sample) {
+          TokenInfo token = sequence.sampler.Next(values, argmax[r], max[r], log_sum_exp[r], scratch_[thread]);
+          sequence.init.tokens.push_back(token.id);
+          result.slices[row.slice].token = std::move(token);
+        }
+      }
+    });
+    for (int64_t r = 0; r < count; ++r) {
+      if (part[r].prompt_token >= 0) result.slices[part[r].slice].prompt_tokens.push_back(std::move(described[r]));
+    }
+  }
+}
+
+void RankWorker::RecordRouting(const RankPlan& plan, int64_t ordinal, const Routing& routing, RankResult& result) {
+  int64_t* counts = result.expert_tokens.data() + moe_experts_[ordinal];
+  for (int64_t i = 0; i < routing.rows * routing.top_k; ++i) ++counts[routing.ids[i]];
+  const auto moe_layers = static_cast<int64_t>(moe_experts_.size()) - 1;
+  int64_t row = 0;
+  for (size_t s = 0; s < plan.slices.size(); ++s) {
+    std::vector<int32_t>& ids = result.slices[s].expert_ids;
+    for (int64_t i = 0; !ids.empty() && i < plan.slices[s].count; ++i) {
+      std::copy_n(routing.ids + (row + i) * routing.top_k, routing.top_k,
+                  ids.begin() + (i * moe_layers + ordinal) * max_top_k_);
+    }
+    row += plan.slices[s].count;
+  }
+}
+
+}  // namespace moe

@@ -1,0 +1,81 @@
+// RankWorker: one rank. It owns the rank's backend, caches and sequences and executes the RankPlans it is given; it
+// decides nothing. One thread.
+#ifndef MOE_ENGINE_CORE_RANK_WORKER_H_
+#define MOE_ENGINE_CORE_RANK_WORKER_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/cache/kv_store.h"
+#include "engine/cache/state_store.h"
+#include "engine/core/step_plan.h"
+#include "engine/model/decoder.h"
+#include "engine/sample/sampler.h"
+#include "engine/tensor/arena.h"
+#include "parallel/communicator.h"
+#include "parallel/worker_pool.h"
+
+namespace moe {
+
+class RankWorker {
+ public:
+  struct Options {
+    const ModelSpec* spec = nullptr;  // these three outlive the worker
+    const PackedModel* weights = nullptr;
+    std::span<const ExpertPlacement> placements;  // one per MoE layer
+    int64_t kv_blocks = 0;
+    int64_t state_slots = 0;
+  };
+  static StatusOr<std::unique_ptr<RankWorker>> Create(const Options& options, std::unique_ptr<WorkerPool> pool,
+                                                      std::unique_ptr<Backend> backend,
+                                                      std::unique_ptr<Communicator> communicator);
+
+  // Runs one step. All ranks of the group call this for the same step.
+  StatusOr<RankResult> Execute(const RankPlan& plan);
+
+  // Makes an exchange that this rank's peers wait in fail. Any thread.
+  void Abort(const std::string& reason) { communicator_->Abort(reason); }
+
+ private:
+  struct Sequence {
+    SequenceInit init;  // with the tokens generated here appended
+    std::vector<int32_t> blocks;
+    Sampler sampler;
+  };
+  // A row of the step whose logits are needed, and what for.
+  struct LogitRow {
+    int32_t row = 0;
+    size_t slice = 0;
+    int32_t prompt_token = -1;  // describe this one (the next token of the prompt); -1: none
+    bool sample = false;
+  };
+
+  RankWorker(const Options& options, std::unique_ptr<WorkerPool> pool, std::unique_ptr<Backend> backend,
+             std::unique_ptr<Communicator> communicator);
+  void Admit(const SequenceInit& init);
+  std::vector<LogitRow> PlanLogits(const RankPlan& plan, RankResult& result);
+  void ComputeLogits(const ForwardContext& context, const float* hidden, std::span<const LogitRow> rows,
+                     const RankPlan& plan, RankResult& result);
+  void RecordRouting(const RankPlan& plan, int64_t ordinal, const Routing& routing, RankResult& result);
+
+  Options options_;
+  std::unique_ptr<WorkerPool> pool_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Communicator> communicator_;
+  Dispatcher dispatcher_;
+  Decoder decoder_;
+  std::unique_ptr<KvStore> kv_;
+  std::unique_ptr<StateStore> states_;
+  Arena arena_;
+  std::unordered_map<SequenceId, Sequence> sequences_;
+  std::vector<SamplerScratch> scratch_;  // one per thread
+  std::vector<int64_t> moe_experts_;     // per MoE layer: where its counts begin in expert_tokens; then the total
+  int64_t max_top_k_ = 0;
+};
+
+}  // namespace moe
+
+#endif  // MOE_ENGINE_CORE_RANK_WORKER_H_

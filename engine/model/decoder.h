@@ -1,0 +1,61 @@
+// Decoder: one forward pass of any ModelSpec over a batch of slices. It owns nothing but its layers' views of the
+// packed weights and has no state of its own: caches and states come in through DecodeBatch.
+#ifndef MOE_ENGINE_MODEL_DECODER_H_
+#define MOE_ENGINE_MODEL_DECODER_H_
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "engine/cache/kv_store.h"
+#include "engine/cache/state_store.h"
+#include "engine/model/mixers/mixers.h"
+#include "engine/model/packed_model.h"
+#include "engine/moe/moe_runner.h"
+
+namespace moe {
+
+struct DecodeSlice {
+  int64_t first_pos = 0;
+  int64_t count = 0;
+  std::span<const int32_t> blocks;  // covers positions < first_pos + count
+  int64_t state_slot = -1;
+};
+
+struct DecodeBatch {
+  std::span<const int32_t> tokens;  // of all slices, one after the other
+  std::span<const DecodeSlice> slices;
+  KvStore* kv = nullptr;
+  StateStore* states = nullptr;
+  // Called once per MoE layer, with its ordinal among the MoE layers; may be empty.
+  std::function<void(int64_t moe_ordinal, const Routing&)> on_routing;
+};
+
+class Decoder {
+ public:
+  // All arguments outlive this. `placements`: one per MoE layer.
+  Decoder(const ModelSpec* spec, const PackedModel* weights, std::span<const ExpertPlacement> placements);
+
+  // Runs all layers. Returns the residual rows [tokens, H] before the final norm, in the arena, until its Reset.
+  // Every rank calls this in every step, also with no tokens, since every rank takes part in the exchanges.
+  StatusOr<float*> Forward(const ForwardContext& context, const DecodeBatch& batch) const;
+
+  // logits [rows.size(), V] of the given rows of Forward's result.
+  void Logits(const ForwardContext& context, const float* hidden, std::span<const int32_t> rows, float* logits) const;
+
+ private:
+  std::vector<RopeTable> RopeTables(const ForwardContext& context, const DecodeBatch& batch) const;
+
+  const ModelSpec* spec_;
+  const PackedModel* weights_;
+  std::span<const ExpertPlacement> placements_;
+  std::vector<MoERunner> moe_;          // by ordinal
+  std::vector<int64_t> moe_ordinal_;    // by layer; -1 without MoE
+  std::vector<const RopeSpec*> ropes_;  // the different ones
+  std::vector<int64_t> rope_of_layer_;  // by layer; -1 without
+};
+
+}  // namespace moe
+
+#endif  // MOE_ENGINE_MODEL_DECODER_H_
