@@ -10,45 +10,15 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
+#include "engine/core/engine_options.h"
 #include "engine/core/stats.h"
 #include "engine/schedule/request.h"
-#include "loaders/model_loader.h"
 #include "parallel/base/status.h"
 
 namespace moe {
 
-struct EngineOptions {
-  std::string device = "auto";            // auto | cpu | reference | cuda
-  std::string cpu_isa = "auto";           // auto | amx | avx512bf16 | avx512 | avx2
-  std::string dtype = "auto";             // auto | float32 | bfloat16
-  int threads = 0;                        // 0: usable cores
-  int expert_parallel_size = 1;           // ranks, as threads of this process
-  int64_t max_model_len = 0;              // 0: the model's max_positions, or what the K/V memory holds
-  int64_t max_num_seqs = 256;             // running at once
-  int64_t max_num_batched_tokens = 2048;  // rows of one step
-  int64_t max_queue = 1024;               // waiting requests; more: RESOURCE_EXHAUSTED
-  double kv_cache_memory_gib = 0;         // 0: chosen from the model and the machine's free memory
-  bool prefix_cache = true;               // only for models without recurrent state
-};
-
-// The choices that Create made, for banner, GetModel and inspect.
-struct EngineInfo {
-  std::string backend;       // "cpu-avx512bf16"
-  std::string weight_dtype;  // "bfloat16"
-  std::string act_dtype;
-  int ranks = 1;
-  int threads = 1;
-  int64_t max_model_len = 0;  // the enforced one
-  int64_t kv_blocks = 0;      // over all ranks
-  int64_t kv_block_tokens = 0;
-  int64_t kv_bytes = 0;
-  int64_t weight_bytes = 0;  // packed and mapped
-  int64_t state_slots = 0;
-  double load_seconds = 0;
-  std::vector<std::string> notes;  // lines for the banner: what was chosen and why ("float16 weights run …")
-};
+struct LoadedModel;
 
 // Progress of loading, for logs, /readyz and health. May be called from several threads.
 struct LoadProgress {

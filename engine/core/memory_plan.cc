@@ -1,0 +1,94 @@
+#include "engine/core/memory_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "engine/cache/kv_store.h"
+#include "engine/cache/state_store.h"
+
+namespace moe {
+namespace {
+
+constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
+
+// Without --kv-cache-memory-gib the caches take at most this share of what is free: the machine has other users.
+constexpr double kDefaultShare = 0.4;
+
+int64_t CeilDiv(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+std::string Gib(double bytes) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.2f GiB", bytes / kGib);
+  return text;
+}
+
+}  // namespace
+
+StatusOr<MemoryPlan> PlanMemory(const ModelSpec& spec, const EngineOptions& options, DType act,
+                                int64_t available_bytes) {
+  MemoryPlan plan;
+  const int64_t ranks = options.expert_parallel_size;
+  const int64_t wanted_len = options.max_model_len > 0 ? options.max_model_len : spec.max_positions;
+  if (wanted_len > spec.max_positions) {
+    return InvalidError("max-model-len ", wanted_len, " is above the model's ", spec.max_positions, " positions");
+  }
+  int64_t budget = options.kv_cache_memory_gib > 0 ? std::llround(options.kv_cache_memory_gib * kGib)
+                                                   : std::llround(kDefaultShare * static_cast<double>(available_bytes));
+
+  // Recurrent states first: a sequence cannot run without its slot.
+  const int64_t slot_bytes = StateStore::BytesPerSlot(spec);
+  int64_t slots = CeilDiv(options.max_num_seqs, ranks);
+  if (slot_bytes > 0) {
+    // With attention layers beside them the states get at most half.
+    const int64_t state_budget = KvStore::BytesPerBlock(spec, act) > 0 ? budget / 2 : budget;
+    const int64_t fitting = std::max<int64_t>(1, state_budget / (slot_bytes * ranks));
+    if (fitting < slots) {
+      plan.notes.push_back(Cat("max-num-seqs lowered from ", options.max_num_seqs, " to ", fitting * ranks,
+                               ": a sequence's recurrent state takes ", Gib(static_cast<double>(slot_bytes))));
+      slots = fitting;
+    }
+    if (options.kv_cache_memory_gib == 0) budget -= slots * ranks * slot_bytes;
+    plan.state_bytes = slots * ranks * slot_bytes;
+  }
+  plan.state_slots_per_rank = slots;
+
+  const int64_t blocks_for_one = CeilDiv(wanted_len, kKvBlockTokens);
+  const int64_t most_useful = blocks_for_one * slots;
+  const int64_t block_bytes = KvStore::BytesPerBlock(spec, act);
+  int64_t blocks = most_useful;
+  if (block_bytes > 0) blocks = std::min(blocks, std::max<int64_t>(budget, 0) / (block_bytes * ranks));
+  if (blocks < 1) {
+    return InvalidError("kv-cache-memory-gib: ", Gib(static_cast<double>(std::max<int64_t>(budget, 0))),
+                        " do not hold one block of ", kKvBlockTokens, " tokens on each of ", ranks,
+                        " rank(s), which takes ", Gib(static_cast<double>(block_bytes * ranks)));
+  }
+  plan.max_model_len = std::min(wanted_len, blocks * kKvBlockTokens);
+  if (plan.max_model_len < wanted_len) {
+    if (options.max_model_len > 0) {
+      return InvalidError("max-model-len ", wanted_len, " needs ",
+                          Gib(static_cast<double>(blocks_for_one * block_bytes * ranks)), " of K/V cache; there are ",
+                          Gib(static_cast<double>(budget)), " (kv-cache-memory-gib), enough for ", plan.max_model_len,
+                          " tokens");
+    }
+    plan.notes.push_back(Cat("max-model-len lowered from the model's ", wanted_len, " to ", plan.max_model_len,
+                             ", what the K/V cache holds"));
+  }
+  plan.kv_blocks_per_rank = blocks;
+  plan.kv_bytes = blocks * block_bytes * ranks;
+  return plan;
+}
+
+int64_t PackedWeightBytes(const ModelSpec& spec, DType format) {
+  int64_t bytes = 0;
+  for (const TensorNeed& need : RequiredTensors(spec)) {
+    const bool router = need.name.find(".moe.router") != std::string::npos || need.name.ends_with(".moe.shared_gate");
+    const bool small = need.vector || router || need.name.ends_with(".mamba.conv");
+    bytes += need.rows * need.cols * static_cast<int64_t>(DTypeSize(small ? DType::kF32 : format));
+  }
+  return bytes;
+}
+
+}  // namespace moe
