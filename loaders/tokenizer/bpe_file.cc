@@ -1,0 +1,101 @@
+// Reading a BPE model from a tokenizer.json.
+#include <string>
+#include <utility>
+
+#include "loaders/tokenizer/bpe.h"
+#include "loaders/tokenizer/byte_token.h"
+
+namespace moe {
+namespace {
+
+struct MergePair {
+  std::string left;
+  std::string right;
+};
+
+// "a b" in older files, ["a", "b"] in newer ones.
+StatusOr<MergePair> ReadMergePair(const Json& json, std::string_view where) {
+  if (json.is_array() && json.size() == 2 && json[0].is_string() && json[1].is_string()) {
+    return MergePair{json[0].get<std::string>(), json[1].get<std::string>()};
+  }
+  if (!json.is_string()) return InvalidError(where, " is neither \"left right\" nor a pair of strings");
+  const std::string& text = json.get_ref<const std::string&>();
+  const size_t space = text.find(' ');
+  if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
+    return InvalidError(where, " \"", text, "\" is not two tokens with one space between them");
+  }
+  return MergePair{text.substr(0, space), text.substr(space + 1)};
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<TokenModel>> BpeModel::Create(const Json& json, SpecialIds special, std::string_view where) {
+  auto model = std::make_unique<BpeModel>();
+  model->special_ = std::move(special);
+  MOE_RETURN_IF_ERROR(model->ReadVocabulary(json, where));
+  MOE_RETURN_IF_ERROR(model->ReadSettings(json, where));
+  MOE_RETURN_IF_ERROR(model->ReadMerges(json, where));
+  model->BuildCharacterTable();
+  return std::unique_ptr<TokenModel>(std::move(model));
+}
+
+Status BpeModel::ReadVocabulary(const Json& json, std::string_view where) {
+  MOE_ASSIGN_OR_RETURN(const Json* vocab, RequireObject(json, "vocab", where));
+  for (const auto& [token, value] : vocab->items()) {
+    const auto id = ReadTokenId(value, Cat(where, ".vocab[\"", token, "\"]"));
+    if (!id.ok()) return id.status();
+    if (!vocabulary_.Add(token, *id)) {
+      return InvalidError(where, ".vocab: id ", *id, " is used by \"", *vocabulary_.TokenOrNull(*id), "\" and by \"",
+                          token, "\"");
+    }
+  }
+  return absl::OkStatus();
+}
+
+Status BpeModel::ReadSettings(const Json& json, std::string_view where) {
+  if (const Json* dropout = FindField(json, "dropout"); dropout != nullptr && *dropout != 0) {
+    return UnsupportedError(where, ".dropout ", dropout->dump(), " (encoding would be random)");
+  }
+  MOE_ASSIGN_OR_RETURN(const std::string unknown, StringOr(json, "unk_token", "", where));
+  MOE_ASSIGN_OR_RETURN(continuing_prefix_, StringOr(json, "continuing_subword_prefix", "", where));
+  MOE_ASSIGN_OR_RETURN(end_suffix_, StringOr(json, "end_of_word_suffix", "", where));
+  MOE_ASSIGN_OR_RETURN(fuse_unknown_, BoolOr(json, "fuse_unk", false, where));
+  MOE_ASSIGN_OR_RETURN(byte_fallback_, BoolOr(json, "byte_fallback", false, where));
+  MOE_ASSIGN_OR_RETURN(ignore_merges_, BoolOr(json, "ignore_merges", false, where));
+  byte_ids_ = FindByteTokens(vocabulary_);
+  if (!unknown.empty()) {
+    unknown_id_ = vocabulary_.Find(unknown);
+    unknown_missing_ = unknown_id_ == Vocabulary::kNone;
+  }
+  return absl::OkStatus();
+}
+
+Status BpeModel::ReadMerges(const Json& json, std::string_view where) {
+  MOE_ASSIGN_OR_RETURN(const Json* list, RequireArray(json, "merges", where));
+  merges_.Reserve(list->size());
+  uint32_t rank = 0;
+  for (size_t i = 0; i < list->size(); ++i) {
+    const Json& entry = (*list)[i];
+    // A header line that old converters left among the merges.
+    if (entry.is_string() && entry.get_ref<const std::string&>().rfind("#version", 0) == 0) continue;
+    const std::string entry_where = Cat(where, ".merges[", i, "]");
+    MOE_ASSIGN_OR_RETURN(const MergePair pair, ReadMergePair(entry, entry_where));
+    const int32_t left = vocabulary_.Find(pair.left);
+    const int32_t right = vocabulary_.Find(pair.right);
+    for (const auto& [token, id] : {std::pair(pair.left, left), std::pair(pair.right, right)}) {
+      if (id == Vocabulary::kNone) return InvalidError(entry_where, ": \"", token, "\" is not in ", where, ".vocab");
+    }
+    if (pair.right.size() < continuing_prefix_.size()) {
+      return InvalidError(entry_where, ": \"", pair.right, "\" does not begin with continuing_subword_prefix");
+    }
+    const std::string joined = pair.left + pair.right.substr(continuing_prefix_.size());
+    const int32_t new_id = vocabulary_.Find(joined);
+    if (new_id == Vocabulary::kNone) {
+      return InvalidError(entry_where, ": the result \"", joined, "\" is not in ", where, ".vocab");
+    }
+    merges_.Add(left, right, {rank++, new_id});
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace moe
