@@ -68,8 +68,9 @@ class ReferenceBackend : public Backend {
   void Gemm(const GemmOp& op) override {
     const auto& w = static_cast<const ReferenceMatrix&>(*op.w);
     for (int64_t r = 0; r < op.a.rows; ++r) {
+      const float* a = Widen(op.a.dtype, op.a.row(r), w.cols());
       for (int64_t n = 0; n < w.rows(); ++n) {
-        float sum = Dot(w, n, op.a.row(r), op.a.dtype);
+        float sum = Dot(w, n, a);
         if (op.bias != nullptr) sum += op.bias[n];
         float& out = op.out[r * op.out_stride + n];
         out = op.accumulate ? out + sum : sum;
@@ -95,15 +96,17 @@ class ReferenceBackend : public Backend {
     for (const ExpertGroup& group : op.groups) {
       const ReferenceExperts::Expert& expert = experts.expert(group.expert);
       for (int64_t r = group.begin; r < group.end; ++r) {
+        const float* x = Widen(act_, op.rows[r], width);
         for (int64_t i = 0; i < intermediate; ++i) {
-          const float up = Dot(*expert.up, i, op.rows[r], act_);
-          const float value = expert.gate == nullptr ? reference::PlainActivation(op.activation, up)
-                                                     : reference::GatedActivation(
-                                                           op.activation, Dot(*expert.gate, i, op.rows[r], act_), up);
+          const float up = Dot(*expert.up, i, x);
+          const float value = expert.gate == nullptr
+                                  ? reference::PlainActivation(op.activation, up)
+                                  : reference::GatedActivation(op.activation, Dot(*expert.gate, i, x), up);
           StoreAct(act_, hidden.data(), i, value);
         }
+        const float* h = Widen(act_, hidden.data(), intermediate);
         for (int64_t c = 0; c < width; ++c) {
-          StoreAct(op.out_dtype, op.out + r * width * out_element, c, Dot(*expert.down, c, hidden.data(), act_));
+          StoreAct(op.out_dtype, op.out + r * width * out_element, c, Dot(*expert.down, c, h));
         }
       }
     }
@@ -156,13 +159,21 @@ class ReferenceBackend : public Backend {
   }
 
  private:
-  // Σ_k w[n, k] · a[k], ascending k, float32.
-  static float Dot(const ReferenceMatrix& w, int64_t n, const std::byte* a, DType a_dtype) {
+  // Σ_k w[n, k] · a[k], ascending k, float32. `a` has been widened.
+  static float Dot(const ReferenceMatrix& w, int64_t n, const float* a) {
     float sum = 0;
-    for (int64_t k = 0; k < w.cols(); ++k) sum += w.At(n, k) * LoadAct(a_dtype, a, k);
+    for (int64_t k = 0; k < w.cols(); ++k) sum += w.At(n, k) * a[k];
     return sum;
   }
 
+  // One act row as float32; valid until the next call.
+  const float* Widen(DType dtype, const std::byte* row, int64_t n) {
+    widened_.resize(n);
+    for (int64_t i = 0; i < n; ++i) widened_[i] = LoadAct(dtype, row, i);
+    return widened_.data();
+  }
+
+  std::vector<float> widened_;
   DType act_;
 };
 

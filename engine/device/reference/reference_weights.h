@@ -15,7 +15,10 @@ class ReferenceMatrix : public PackedMatrix {
  public:
   ReferenceMatrix(std::span<const WeightSource> parts, DType format);
   float At(int64_t row, int64_t col) const {
-    return LoadFloat(format_, data_.data() + (row * cols_ + col) * static_cast<int64_t>(DTypeSize(format_)));
+    const std::byte* row_data = data_.data() + row * cols_ * static_cast<int64_t>(DTypeSize(format_));
+    return format_ == DType::kF32    ? reinterpret_cast<const float*>(row_data)[col]
+           : format_ == DType::kBF16 ? Bf16ToFloat(reinterpret_cast<const bf16_t*>(row_data)[col])
+                                     : F16ToFloat(reinterpret_cast<const f16_t*>(row_data)[col]);
   }
 
  private:

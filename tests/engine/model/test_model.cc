@@ -1,0 +1,137 @@
+#include "tests/engine/model/test_model.h"
+
+#include <algorithm>
+
+#include "loaders/architectures.h"
+#include "parallel/base/check.h"
+
+namespace moe {
+namespace {
+
+std::unique_ptr<Backend> MakeBackend(const TestModelOptions& options, WorkerPool* pool) {
+  const DType act = options.format == DType::kBF16 ? DType::kBF16 : DType::kF32;
+  if (options.backend == "reference") return CreateReferenceBackend(act);
+  auto backend = CreateCpuBackend(options.backend, act, pool);
+  MOE_CHECK(backend.ok()) << backend.status();
+  return std::move(*backend);
+}
+
+}  // namespace
+
+TestModel::TestModel(const std::string& directory, const TestModelOptions& options) {
+  auto files = OpenModelDirectory(directory);
+  MOE_CHECK(files.ok()) << files.status();
+  files_ = std::move(*files);
+  auto config = files_->Open("config.json");
+  MOE_CHECK(config.ok()) << config.status();
+  auto description = ReadModelConfig((*config)->text());
+  MOE_CHECK(description.ok()) << description.status();
+  spec_ = std::move(description->spec);
+  auto store = OpenWeightStore(*files_, &spec_, description->rules);
+  MOE_CHECK(store.ok()) << store.status();
+  store_ = std::move(*store);
+
+  pack_pool_ = std::make_unique<WorkerPool>(options.threads);
+  packer_ = MakeBackend(options, pack_pool_.get());
+  packed_ = PackModel(spec(), *store_, options.format, packer_.get(), nullptr);
+  for (int64_t l : spec().MoeLayers()) {
+    const int64_t experts = std::get<MoeSpec>(spec().layers[l].ffn).num_experts;
+    placements_.push_back(options.round_robin ? ExpertPlacement::RoundRobin(experts, options.ranks)
+                                              : ExpertPlacement::Linear(experts, options.ranks));
+  }
+  auto group = CreateInProcessGroup(options.ranks, std::chrono::seconds(60));
+  std::vector<std::unique_ptr<RankWorker>> workers;
+  for (int r = 0; r < options.ranks; ++r) {
+    auto pool = std::make_unique<WorkerPool>(options.threads);
+    auto backend = MakeBackend(options, pool.get());
+    auto worker = RankWorker::Create({.spec = &spec(),
+                                      .weights = packed_.get(),
+                                      .placements = placements_,
+                                      .kv_blocks = options.kv_blocks,
+                                      .state_slots = options.state_slots},
+                                     std::move(pool), std::move(backend), std::move(group[r]));
+    MOE_CHECK(worker.ok()) << worker.status();
+    workers.push_back(std::move(*worker));
+    std::vector<int32_t>& blocks = free_blocks_.emplace_back();
+    for (int64_t b = options.kv_blocks; b-- > 0;) blocks.push_back(static_cast<int32_t>(b));
+  }
+  drops_.resize(options.ranks);
+  next_slot_.resize(options.ranks);
+  ranks_ = CreateLocalRanks(std::move(workers));
+}
+
+TestSequence* TestModel::Add(std::vector<int32_t> prompt, int rank) {
+  auto sequence = std::make_unique<TestSequence>();
+  sequence->rank = rank;
+  sequence->init.id = sequences_.size() + 1;
+  sequence->init.prompt_len = static_cast<int64_t>(prompt.size());
+  sequence->init.tokens = std::move(prompt);
+  sequence->init.sampling.temperature = 0;
+  sequences_.push_back(std::move(sequence));
+  return sequences_.back().get();
+}
+
+void TestModel::Step(const std::vector<Part>& parts) {
+  StepPlan plan;
+  plan.step = ++step_;
+  plan.ranks.resize(ranks_->num_ranks());
+  for (int r = 0; r < ranks_->num_ranks(); ++r) plan.ranks[r].drop = std::exchange(drops_[r], {});
+  std::vector<std::vector<TestSequence*>> order(plan.ranks.size());
+  for (const Part& part : parts) {
+    TestSequence& s = *part.sequence;
+    RankPlan& rank = plan.ranks[s.rank];
+    if (!s.admitted) {
+      s.admitted = true;
+      if (spec().HasRecurrentState()) s.init.state_slot = next_slot_[s.rank]++;
+      rank.admit.push_back(s.init);
+    }
+    SlicePlan slice;
+    slice.id = s.init.id;
+    slice.first_pos = s.computed;
+    const auto known = static_cast<int64_t>(s.init.tokens.size());
+    const int64_t border = s.computed < s.init.prompt_len ? s.init.prompt_len : known;
+    slice.count = std::min(part.count, border - s.computed);
+    s.computed += slice.count;
+    slice.sample = s.computed == known;
+    for (; s.num_blocks * kKvBlockTokens < s.computed; ++s.num_blocks) {
+      MOE_CHECK(!free_blocks_[s.rank].empty());
+      slice.new_blocks.push_back(free_blocks_[s.rank].back());
+      free_blocks_[s.rank].pop_back();
+    }
+    order[s.rank].push_back(&s);
+    rank.slices.push_back(std::move(slice));
+  }
+  auto result = ranks_->Step(plan);
+  MOE_CHECK(result.ok()) << result.status();
+  for (size_t r = 0; r < result->ranks.size(); ++r) {
+    RankResult& rank = result->ranks[r];
+    expert_tokens_.resize(rank.expert_tokens.size());
+    for (size_t i = 0; i < rank.expert_tokens.size(); ++i) expert_tokens_[i] += rank.expert_tokens[i];
+    for (size_t i = 0; i < rank.slices.size(); ++i) {
+      TestSequence& s = *order[r][i];
+      SliceResult& slice = rank.slices[i];
+      s.prompt_tokens.insert(s.prompt_tokens.end(), slice.prompt_tokens.begin(), slice.prompt_tokens.end());
+      s.expert_ids.insert(s.expert_ids.end(), slice.expert_ids.begin(), slice.expert_ids.end());
+      if (!slice.token) continue;
+      s.init.tokens.push_back(slice.token->id);
+      s.tokens.push_back(std::move(*slice.token));
+    }
+  }
+}
+
+void TestModel::Run(const std::vector<TestSequence*>& sequences, int64_t new_tokens, int64_t chunk) {
+  for (;;) {
+    std::vector<Part> parts;
+    for (TestSequence* s : sequences) {
+      if (static_cast<int64_t>(s->tokens.size()) < new_tokens) parts.push_back({s, chunk});
+    }
+    if (parts.empty()) return;
+    Step(parts);
+  }
+}
+
+void TestModel::Drop(TestSequence* sequence) {
+  drops_[sequence->rank].push_back(sequence->init.id);
+}
+
+}  // namespace moe
