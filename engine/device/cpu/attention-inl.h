@@ -1,0 +1,353 @@
+// Softmax attention over paged K and V. After math-inl.h.
+//
+// Order, per query row and head, whatever shares the pass with it:
+//   for each split (8 blocks at absolute positions) ascending: m = -inf, l = 0, o = 0
+//     for each block of 32 keys ascending that has a visible key:
+//       s_j = scale · (one FMA chain over d from 0)                     invisible keys: -inf
+//       m' = max(m, max s);  c = exp(m - m');  p_j = exp(s_j - m')
+//       l = l·c + Sum16(p_0..15 + p_16..31);  o_d = o_d·c, then fma(p_j, v_jd, o_d) over the visible j ascending
+//     the split is merged: M' = max(M, m);  a = exp(M - M');  b = exp(m - M');  L = L·a + l·b;  O = fma(o, b, O·a)
+//   out = O / L
+// K is transposed once per block for all rows of the tile, so that a score is a lane and needs no horizontal sum.
+namespace moe::cpu::MOE_CPU_NS {
+namespace {
+
+inline constexpr int64_t kKeys = kAttentionBlock;
+
+// Register tiles: rows × 2 vectors of keys for the scores, rows × up to 4 (2) vectors of d for the values.
+#ifdef __AVX512F__
+inline constexpr int kScoreRows = 4;
+inline constexpr int kValueRows = 4;
+inline constexpr int kValueVectors = 4;
+#else
+inline constexpr int kScoreRows = 2;
+inline constexpr int kValueRows = 2;
+inline constexpr int kValueVectors = 2;
+#endif
+
+inline int64_t RoundUp16(int64_t n) {
+  return (n + 15) & ~int64_t{15};
+}
+
+// out[d][32] = K[token][d], widened. k: 32 rows of head_dim.
+inline void TransposeKeys(const char* k, Element act, int64_t head_dim, float* out) {
+  const int64_t row = head_dim * (act == Element::kF32 ? 4 : 2);
+  for (int64_t t = 0; t < kKeys; t += 16) {
+    int64_t d = 0;
+    V r[16];
+    // Pairs of bf16 move as one element, so a 16 × 16 transpose serves 32 d.
+    for (; act == Element::kBF16 && d + 32 <= head_dim; d += 32) {
+      for (int i = 0; i < 16; ++i) r[i] = Load(reinterpret_cast<const float*>(k + (t + i) * row + d * 2));
+      Transpose16(r);
+      for (int i = 0; i < 16; ++i) {
+        Store(out + (d + 2 * i) * kKeys + t, EvenBf16(r[i]));
+        Store(out + (d + 2 * i + 1) * kKeys + t, OddBf16(r[i]));
+      }
+    }
+    for (; d < head_dim; d += 16) {
+      const int64_t n = head_dim - d < 16 ? head_dim - d : 16;
+      for (int i = 0; i < 16; ++i) {
+        const char* p = k + (t + i) * row;
+        r[i] = n == 16 ? LoadElement(act, p, d) : LoadElementN(act, p, d, n);
+      }
+      Transpose16(r);
+      for (int i = 0; i < n; ++i) Store(out + (d + i) * kKeys + t, r[i]);
+    }
+  }
+}
+
+template <int MR>
+inline void ScoreTile(const float* q, int64_t q_stride, const float* kt, int64_t head_dim, V scale, float* s) {
+  V acc[MR][2];
+#pragma GCC unroll 8
+  for (int i = 0; i < MR; ++i) acc[i][0] = acc[i][1] = Zero();
+  for (int64_t d = 0; d < head_dim; ++d) {
+    const V k0 = Load(kt + d * kKeys);
+    const V k1 = Load(kt + d * kKeys + 16);
+#pragma GCC unroll 8
+    for (int i = 0; i < MR; ++i) {
+      const V x = Set(q[i * q_stride + d]);
+      acc[i][0] = Fma(x, k0, acc[i][0]);
+      acc[i][1] = Fma(x, k1, acc[i][1]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < MR; ++i) {
+    Store(s + i * kKeys, Mul(acc[i][0], scale));
+    Store(s + i * kKeys + 16, Mul(acc[i][1], scale));
+  }
+}
+
+// o[i] = o[i] * correction[i] + Σ_j p[i][j] v[j], j in [lo, hi), for MR rows × NV vectors.
+template <int MR, int NV>
+inline void ValueTile(const float* p, const float* v, int64_t width, int64_t lo, int64_t hi, const float* correction,
+                      float* o) {
+  V acc[MR][NV];
+#pragma GCC unroll 8
+  for (int i = 0; i < MR; ++i) {
+    const V c = Set(correction[i]);
+#pragma GCC unroll 4
+    for (int n = 0; n < NV; ++n) acc[i][n] = Mul(Load(o + i * width + n * 16), c);
+  }
+  for (int64_t j = lo; j < hi; ++j) {
+    V x[NV];
+#pragma GCC unroll 4
+    for (int n = 0; n < NV; ++n) x[n] = Load(v + j * width + n * 16);
+#pragma GCC unroll 8
+    for (int i = 0; i < MR; ++i) {
+      const V w = Set(p[i * kKeys + j]);
+#pragma GCC unroll 4
+      for (int n = 0; n < NV; ++n) acc[i][n] = Fma(w, x[n], acc[i][n]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < MR; ++i) {
+#pragma GCC unroll 4
+    for (int n = 0; n < NV; ++n) Store(o + i * width + n * 16, acc[i][n]);
+  }
+}
+
+template <int MR>
+inline void ValueRows(const float* p, const float* v, int64_t width, int64_t lo, int64_t hi, const float* correction,
+                      float* o) {
+  int64_t d = 0;
+  for (; d + kValueVectors * 16 <= width; d += kValueVectors * 16) {
+    ValueTile<MR, kValueVectors>(p, v + d, width, lo, hi, correction, o + d);
+  }
+  for (; d < width; d += 16) ValueTile<MR, 1>(p, v + d, width, lo, hi, correction, o + d);
+}
+
+// What one call works with, cut from AttentionTile::scratch.
+struct AttentionState {
+  int64_t rows;   // query rows: positions × group, in this order
+  int64_t width;  // v_head_dim rounded up to 16
+  float *q, *kt, *v, *s, *o, *total, *m, *l, *top, *correction, *total_m, *total_l;
+  bool visible;  // some row has seen a key of this split
+};
+
+inline AttentionState CutScratch(const AttentionTile& t) {
+  AttentionState a{};
+  a.rows = t.count * t.group;
+  a.width = RoundUp16(t.v_head_dim);
+  const int64_t padded_rows = RoundUp16(a.rows);
+  float* p = t.scratch;
+  auto take = [&p](int64_t n) {
+    float* begin = p;
+    p += n;
+    return begin;
+  };
+  a.kt = take(t.head_dim * kKeys);
+  a.v = take(kKeys * a.width);
+  a.s = take(a.rows * kKeys);
+  a.o = take(a.rows * a.width);
+  a.total = take(a.rows * a.width);
+  a.m = take(padded_rows);
+  a.l = take(padded_rows);
+  a.top = take(padded_rows);
+  a.correction = take(padded_rows);
+  a.total_m = take(padded_rows);
+  a.total_l = take(padded_rows);
+  a.q = take(a.rows * t.head_dim);
+  return a;
+}
+
+// The visible keys of a block for the query at position `pos`: [lo, hi) within the block; empty if hi ≤ lo.
+struct KeyRange {
+  int64_t lo, hi;
+};
+inline KeyRange VisibleKeys(const AttentionTile& t, int64_t pos, int64_t block) {
+  const int64_t first = block * kKeys;
+  int64_t lo = t.window > 0 ? pos - t.window + 1 - first : 0;
+  int64_t hi = pos + 1 - first;
+  if (lo < 0) lo = 0;
+  if (hi > kKeys) hi = kKeys;
+  return {lo, hi};
+}
+
+inline void SoftmaxRows(const AttentionTile& t, AttentionState& a, int64_t block, int64_t begin, int64_t end) {
+  const V lowest = Set(-__builtin_inff());
+  for (int64_t r = begin; r < end; ++r) {
+    const KeyRange keys = VisibleKeys(t, t.first_pos + r / t.group, block);
+    float* s = a.s + r * kKeys;
+    V s0 = Load(s);
+    V s1 = Load(s + 16);
+    if (keys.lo > 0 || keys.hi < kKeys) {
+      s0 = KeepLanes(s0, keys.lo, keys.hi, lowest);
+      s1 = KeepLanes(s1, keys.lo - 16, keys.hi - 16, lowest);
+      Store(s, s0);
+      Store(s + 16, s1);
+    }
+    const float max = MaxLane(Max(s0, s1));
+    a.top[r] = max > a.m[r] ? max : a.m[r];
+  }
+  for (int64_t r = begin; r < end; r += 16) {
+    const int64_t n = end - r < 16 ? end - r : 16;
+    StoreUpTo16(a.correction + r, Exp(Sub(LoadUpTo16(a.m + r, n), LoadUpTo16(a.top + r, n))), n);
+  }
+  for (int64_t r = begin; r < end; ++r) {
+    float* s = a.s + r * kKeys;
+    const V top = Set(a.top[r]);
+    const V p0 = Exp(Sub(Load(s), top));
+    const V p1 = Exp(Sub(Load(s + 16), top));
+    Store(s, p0);
+    Store(s + 16, p1);
+    a.l[r] = __builtin_fmaf(a.l[r], a.correction[r], Sum(Add(p0, p1)));
+    a.m[r] = a.top[r];
+  }
+}
+
+inline void AccumulateValues(const AttentionTile& t, AttentionState& a, int64_t block, int64_t begin, int64_t end) {
+  for (int64_t r = begin; r < end;) {
+    const KeyRange keys = VisibleKeys(t, t.first_pos + r / t.group, block);
+    // Rows of one range go together: a row must never touch a key it does not see (0 · NaN is NaN).
+    int64_t n = 1;
+    while (n < kValueRows && r + n < end) {
+      const KeyRange next = VisibleKeys(t, t.first_pos + (r + n) / t.group, block);
+      if (next.lo != keys.lo || next.hi != keys.hi) break;
+      ++n;
+    }
+    const float* p = a.s + r * kKeys;
+    float* o = a.o + r * a.width;
+    if (n == kValueRows) {
+      ValueRows<kValueRows>(p, a.v, a.width, keys.lo, keys.hi, a.correction + r, o);
+      r += n;
+      continue;
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      ValueRows<1>(p + i * kKeys, a.v, a.width, keys.lo, keys.hi, a.correction + r + i, o + i * a.width);
+    }
+    r += n;
+  }
+}
+
+inline void AttendBlock(const AttentionTile& t, AttentionState& a, int64_t block) {
+  // Rows ascend in position: those that see a key of this block are a range.
+  int64_t first = 0;
+  int64_t last = t.count;
+  while (first < last) {
+    const KeyRange keys = VisibleKeys(t, t.first_pos + first, block);
+    if (keys.hi > keys.lo) break;
+    ++first;
+  }
+  while (last > first) {
+    const KeyRange keys = VisibleKeys(t, t.first_pos + last - 1, block);
+    if (keys.hi > keys.lo) break;
+    --last;
+  }
+  if (first == last) return;
+  a.visible = true;
+  const int64_t begin = first * t.group;
+  const int64_t end = last * t.group;
+  const int64_t physical = t.blocks[block];
+  TransposeKeys(t.k + physical * t.k_block_bytes, t.act, t.head_dim, a.kt);
+  const V scale = Set(t.scale);
+  int64_t r = begin;
+  for (; r + kScoreRows <= end; r += kScoreRows) {
+    ScoreTile<kScoreRows>(a.q + r * t.head_dim, t.head_dim, a.kt, t.head_dim, scale, a.s + r * kKeys);
+  }
+  for (; r < end; ++r) ScoreTile<1>(a.q + r * t.head_dim, t.head_dim, a.kt, t.head_dim, scale, a.s + r * kKeys);
+  SoftmaxRows(t, a, block, begin, end);
+
+  const int64_t keys = VisibleKeys(t, t.first_pos + last - 1, block).hi;
+  const char* v = t.v + physical * t.v_block_bytes;
+  const int64_t v_row = t.v_head_dim * (t.act == Element::kF32 ? 4 : 2);
+  for (int64_t j = 0; j < keys; ++j) {
+    for (int64_t d = 0; d < a.width; d += 16) {
+      const int64_t n = t.v_head_dim - d;
+      Store(a.v + j * a.width + d,
+            n >= 16 ? LoadElement(t.act, v + j * v_row, d) : LoadElementN(t.act, v + j * v_row, d, n));
+    }
+  }
+  AccumulateValues(t, a, block, begin, end);
+}
+
+// Adds the partial sums (m, l, o) of a split to those of the splits before it. l = 0: the row saw no key of it.
+inline void MergeRow(int64_t width, float m, float l, const float* o, float* total_m, float* total_l, float* total) {
+  if (l == 0) return;
+  if (*total_l == 0) {
+    *total_m = m;
+    *total_l = l;
+    for (int64_t d = 0; d < width; d += 16) Store(total + d, Load(o + d));
+    return;
+  }
+  const float top = m > *total_m ? m : *total_m;
+  float pair[16] = {*total_m - top, m - top};
+  Store(pair, Exp(Load(pair)));
+  const V a = Set(pair[0]);
+  const V b = Set(pair[1]);
+  *total_l = __builtin_fmaf(l, pair[1], *total_l * pair[0]);
+  *total_m = top;
+  for (int64_t d = 0; d < width; d += 16) Store(total + d, Fma(Load(o + d), b, Mul(Load(total + d), a)));
+}
+
+inline void WriteRows(const AttentionTile& t, const AttentionState& a) {
+  const int64_t out_head = t.v_head_dim * (t.act == Element::kF32 ? 4 : 2);
+  for (int64_t r = 0; r < a.rows; ++r) {
+    char* out = t.out + r / t.group * t.out_row_bytes + r % t.group * out_head;
+    const V l = Set(a.total_l[r]);
+    for (int64_t d = 0; d < t.v_head_dim; d += 16) {
+      const int64_t n = t.v_head_dim - d < 16 ? t.v_head_dim - d : 16;
+      StoreAct(t.act, out, d, Div(Load(a.total + r * a.width + d), l), n);
+    }
+  }
+}
+
+inline void ClearTotals(AttentionState& a) {
+  for (int64_t r = 0; r < a.rows; ++r) a.total_l[r] = 0;
+}
+
+// A partial: o [width], m, l, padding to 16.
+inline int64_t PartialStride(const AttentionState& a) {
+  return a.width + 16;
+}
+
+inline void Attend(const AttentionTile& t) {
+  AttentionState a = CutScratch(t);
+  for (int64_t r = 0; r < a.rows; ++r) {
+    const char* q = t.q + r / t.group * t.q_row_bytes + r % t.group * t.head_dim * (t.act == Element::kF32 ? 4 : 2);
+    for (int64_t d = 0; d < t.head_dim; d += 16) {
+      const int64_t n = t.head_dim - d < 16 ? t.head_dim - d : 16;
+      StoreUpTo16(a.q + r * t.head_dim + d, n == 16 ? LoadElement(t.act, q, d) : LoadElementN(t.act, q, d, n), n);
+    }
+  }
+  ClearTotals(a);
+  const int64_t end_block = (t.first_pos + t.count - 1) / kKeys + 1;
+  for (int64_t split = t.split_begin; split < t.split_end; ++split) {
+    for (int64_t r = 0; r < a.rows; ++r) {
+      a.m[r] = -__builtin_inff();
+      a.l[r] = 0;
+    }
+    for (int64_t i = 0; i < a.rows * a.width; i += 16) Store(a.o + i, Zero());
+    a.visible = false;
+    const int64_t stop = (split + 1) * kAttentionSplit < end_block ? (split + 1) * kAttentionSplit : end_block;
+    for (int64_t block = split * kAttentionSplit; block < stop; ++block) AttendBlock(t, a, block);
+    if (t.partials != nullptr) {
+      float* p = t.partials + (split - t.split_begin) * a.rows * PartialStride(a);
+      for (int64_t r = 0; r < a.rows; ++r, p += PartialStride(a)) {
+        for (int64_t d = 0; d < a.width; d += 16) Store(p + d, Load(a.o + r * a.width + d));
+        p[a.width] = a.m[r];
+        p[a.width + 1] = a.l[r];
+      }
+    } else if (a.visible) {
+      for (int64_t r = 0; r < a.rows; ++r) {
+        MergeRow(a.width, a.m[r], a.l[r], a.o + r * a.width, a.total_m + r, a.total_l + r, a.total + r * a.width);
+      }
+    }
+  }
+  if (t.partials == nullptr) WriteRows(t, a);
+}
+
+inline void MergePartials(const AttentionTile& t) {
+  AttentionState a = CutScratch(t);
+  ClearTotals(a);
+  const float* p = t.partials;
+  for (int64_t split = t.split_begin; split < t.split_end; ++split) {
+    for (int64_t r = 0; r < a.rows; ++r, p += PartialStride(a)) {
+      MergeRow(a.width, p[a.width], p[a.width + 1], p, a.total_m + r, a.total_l + r, a.total + r * a.width);
+    }
+  }
+  WriteRows(t, a);
+}
+
+}  // namespace
+}  // namespace moe::cpu::MOE_CPU_NS

@@ -1,0 +1,183 @@
+// Qkv and Attention.
+#include "engine/device/cpu/cpu_backend.h"
+#include "parallel/base/check.h"
+
+namespace moe::cpu {
+namespace {
+
+static_assert(kAttentionBlock == kKvBlockTokens);
+constexpr int64_t kSplitTokens = kAttentionSplit * kAttentionBlock;
+
+int64_t RoundUp16(int64_t n) {
+  return (n + 15) / 16 * 16;
+}
+
+// Floats a tile of `rows` query rows needs; the cuts are made by CutScratch in attention-inl.h.
+int64_t AttentionScratchFloats(int64_t rows, int64_t head_dim, int64_t v_head_dim) {
+  const int64_t width = RoundUp16(v_head_dim);
+  return head_dim * kAttentionBlock + kAttentionBlock * width + rows * (kAttentionBlock + 2 * width + head_dim) +
+         6 * RoundUp16(rows) + 64;
+}
+
+// Positions of one slice that share a pass over K and V.
+int64_t TilePositions(const AttentionSpec& spec) {
+  return std::max<int64_t>(1, kAttentionRows / (spec.num_heads / spec.num_kv_heads));
+}
+
+void NormHeads(const OpKernels& ops, const AttentionSpec& spec, int64_t heads, const float* weight, float* x) {
+  if (spec.qk_norm == QkNorm::kNone) return;
+  NormArgs a;
+  a.layer = spec.qk_norm_spec.kind == NormKind::kLayer;
+  a.weight_offset = spec.qk_norm_spec.kind == NormKind::kRmsOffset;
+  a.eps = spec.qk_norm_spec.eps;
+  a.weight = weight;
+  const int64_t parts = spec.qk_norm == QkNorm::kPerHead ? heads : 1;
+  a.dim = spec.qk_norm == QkNorm::kPerHead ? spec.head_dim : heads * spec.head_dim;
+  for (int64_t i = 0; i < parts; ++i) {
+    a.x = x + i * a.dim;
+    a.out_f32 = x + i * a.dim;
+    ops.norm(a);
+  }
+}
+
+}  // namespace
+
+void CpuBackend::Qkv(const QkvOp& op) {
+  const AttentionSpec& spec = *op.spec;
+  const int64_t q_dim = spec.num_heads * spec.head_dim;
+  const int64_t k_dim = spec.num_kv_heads * spec.head_dim;
+  const int64_t v_dim = spec.num_kv_heads * spec.v_head_dim;
+  const int64_t width = q_dim + k_dim + v_dim;
+  const int64_t half = spec.rope ? spec.rope->rotary_dim / 2 : 0;
+  const bool interleaved = spec.rope && spec.rope->layout == RopeSpec::Layout::kInterleaved;
+  const int64_t size = ElementSize(act_);
+  int64_t count = 0;
+  for (const MixerSlice& s : op.slices) count += s.count;
+  // Tasks of up to 16 positions of one slice.
+  constexpr int64_t kPositions = 16;
+  int64_t tasks = 0;
+  for (const MixerSlice& s : op.slices) tasks += (s.count + kPositions - 1) / kPositions;
+  float* scratch = per_thread_.GetAs<float>(static_cast<size_t>(threads_ * RoundUp16(q_dim + k_dim)));
+  RunTasks(tasks, static_cast<double>(count * width) / 2, [&](int64_t task, int thread) {
+    const MixerSlice* slice = op.slices.data();
+    int64_t skip = task;
+    for (; skip >= (slice->count + kPositions - 1) / kPositions; ++slice) {
+      skip -= (slice->count + kPositions - 1) / kPositions;
+    }
+    float* q = scratch + thread * RoundUp16(q_dim + k_dim);
+    float* k = q + q_dim;
+    const int64_t end = std::min(slice->count, (skip + 1) * kPositions);
+    for (int64_t i = skip * kPositions; i < end; ++i) {
+      const int64_t row = slice->row0 + i;
+      const int64_t position = slice->first_pos + i;
+      const float* in = op.qkv + row * width;
+      std::copy_n(in, q_dim + k_dim, q);
+      NormHeads(*ops_, spec, spec.num_heads, op.q_norm, q);
+      NormHeads(*ops_, spec, spec.num_kv_heads, op.k_norm, k);
+      for (int64_t h = 0; half > 0 && h < spec.num_heads + spec.num_kv_heads; ++h) {
+        ops_->rotate(q + h * spec.head_dim, half, interleaved, op.cos + row * half, op.sin + row * half);
+      }
+      ops_->round(q, q_dim, reinterpret_cast<char*>(op.q_out) + row * q_dim * size, act_);
+      const int64_t block = slice->blocks[position / kKvBlockTokens];
+      const int64_t token = position % kKvBlockTokens;
+      for (int64_t h = 0; h < spec.num_kv_heads; ++h) {
+        const int64_t at = (block * spec.num_kv_heads + h) * kKvBlockTokens + token;
+        ops_->round(k + h * spec.head_dim, spec.head_dim, reinterpret_cast<char*>(op.kv.k) + at * spec.head_dim * size,
+                    act_);
+        ops_->round(in + q_dim + k_dim + h * spec.v_head_dim, spec.v_head_dim,
+                    reinterpret_cast<char*>(op.kv.v) + at * spec.v_head_dim * size, act_);
+      }
+    }
+  });
+}
+
+void CpuBackend::Attention(const AttentionOp& op) {
+  const AttentionSpec& spec = *op.spec;
+  const int64_t group = spec.num_heads / spec.num_kv_heads;
+  const int64_t positions = TilePositions(spec);
+  const int64_t size = ElementSize(act_);
+  // A tile: some positions of one slice and one K/V head. They are numbered slice by slice, K/V head by K/V head, the
+  // last positions (the longest contexts) first, so that the short ones fill the gaps at the end.
+  attention_tiles_.clear();
+  double work_ns = 0;
+  int64_t max_splits = 1;
+  for (const MixerSlice& slice : op.slices) {
+    const int64_t parts = (slice.count + positions - 1) / positions;
+    for (int64_t part = parts - 1; part >= 0; --part) {
+      AttentionPart t;
+      t.slice = &slice;
+      t.first = part * positions;
+      t.count = std::min(positions, slice.count - t.first);
+      const int64_t last_pos = slice.first_pos + t.first + t.count - 1;
+      const int64_t first_key = spec.window > 0 ? std::max<int64_t>(0, slice.first_pos + t.first - spec.window + 1) : 0;
+      t.split_begin = first_key / kSplitTokens;
+      t.split_end = last_pos / kSplitTokens + 1;
+      max_splits = std::max(max_splits, t.split_end - t.split_begin);
+      // 2 · 2 · d multiply-adds per key and query row at some 30 a nanosecond, or K and V from memory.
+      const double keys = static_cast<double>(last_pos + 1 - first_key);
+      const double dims = static_cast<double>(spec.head_dim + spec.v_head_dim);
+      work_ns += keys * dims * (static_cast<double>(t.count * group) / 30 + static_cast<double>(size) / 12) *
+                 static_cast<double>(spec.num_kv_heads);
+      for (t.kv_head = 0; t.kv_head < spec.num_kv_heads; ++t.kv_head) attention_tiles_.push_back(t);
+    }
+  }
+  const int64_t rows = positions * group;
+  const int64_t floats = RoundUp16(AttentionScratchFloats(rows, spec.head_dim, spec.v_head_dim));
+  float* scratch = per_thread_.GetAs<float>(static_cast<size_t>(threads_ * floats));
+
+  auto make = [&](const AttentionPart& part, int thread) {
+    AttentionTile t;
+    const int64_t row = part.slice->row0 + part.first;
+    t.q_row_bytes = spec.num_heads * spec.head_dim * size;
+    t.q = reinterpret_cast<const char*>(op.q) + row * t.q_row_bytes + part.kv_head * group * spec.head_dim * size;
+    t.out_row_bytes = spec.num_heads * spec.v_head_dim * size;
+    t.out = reinterpret_cast<char*>(op.out_act) + row * t.out_row_bytes + part.kv_head * group * spec.v_head_dim * size;
+    t.act = act_;
+    t.count = part.count;
+    t.group = group;
+    t.first_pos = part.slice->first_pos + part.first;
+    t.head_dim = spec.head_dim;
+    t.v_head_dim = spec.v_head_dim;
+    t.scale = spec.scale;
+    t.window = spec.window;
+    t.blocks = part.slice->blocks.data();
+    t.k_block_bytes = spec.num_kv_heads * kKvBlockTokens * spec.head_dim * size;
+    t.v_block_bytes = spec.num_kv_heads * kKvBlockTokens * spec.v_head_dim * size;
+    t.k = reinterpret_cast<const char*>(op.kv.k) + part.kv_head * kKvBlockTokens * spec.head_dim * size;
+    t.v = reinterpret_cast<const char*>(op.kv.v) + part.kv_head * kKvBlockTokens * spec.v_head_dim * size;
+    t.split_begin = part.split_begin;
+    t.split_end = part.split_end;
+    t.scratch = scratch + thread * floats;
+    return t;
+  };
+
+  const auto tiles = static_cast<int64_t>(attention_tiles_.size());
+  const bool split = max_splits > 1 && threads_ > 1 && tiles < 4 * threads_ && work_ns >= kInlineNs;
+  if (!split) {
+    RunTasks(tiles, work_ns, [&](int64_t i, int thread) { ops_->attention(make(attention_tiles_[i], thread)); });
+    return;
+  }
+  // Few tiles with long contexts: the splits of a tile go to different threads, their partial sums are merged after.
+  const int64_t pieces = std::min(max_splits, (4 * threads_ + tiles - 1) / tiles);
+  const int64_t per_split = rows * (RoundUp16(spec.v_head_dim) + 16);
+  float* partials = partials_.GetAs<float>(static_cast<size_t>(tiles * max_splits * per_split));
+  RunTasks(tiles * pieces, work_ns, [&](int64_t i, int thread) {
+    const AttentionPart& part = attention_tiles_[i / pieces];
+    AttentionTile t = make(part, thread);
+    const int64_t splits = part.split_end - part.split_begin;
+    t.split_begin = part.split_begin + splits * (i % pieces) / pieces;
+    t.split_end = part.split_begin + splits * (i % pieces + 1) / pieces;
+    // A tile's own rows × its splits, packed: the kernel steps by its count of rows.
+    const int64_t own_rows = t.count * t.group;
+    t.partials = partials + i / pieces * max_splits * per_split +
+                 (t.split_begin - part.split_begin) * own_rows * (RoundUp16(spec.v_head_dim) + 16);
+    if (t.split_begin < t.split_end) ops_->attention(t);
+  });
+  RunTasks(tiles, 0, [&](int64_t i, int thread) {
+    AttentionTile t = make(attention_tiles_[i], thread);
+    t.partials = partials + i * max_splits * per_split;
+    ops_->attention_merge(t);
+  });
+}
+
+}  // namespace moe::cpu

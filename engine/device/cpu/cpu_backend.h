@@ -1,0 +1,130 @@
+// The vectorised CPU backend: drivers that cut operations into tasks for the worker pool and call the kernels of one
+// instruction set (kernels.h).
+//
+// Threads split rows, outputs, heads and channels, never a sum, so their number changes no bit. Operations of less than
+// a few microseconds run on the calling thread.
+#ifndef MOE_ENGINE_DEVICE_CPU_CPU_BACKEND_H_
+#define MOE_ENGINE_DEVICE_CPU_CPU_BACKEND_H_
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/device/backend.h"
+#include "engine/device/cpu/aligned_buffer.h"
+#include "engine/device/cpu/gemm_plan.h"
+#include "engine/device/cpu/kernels.h"
+#include "engine/device/cpu/packed.h"
+
+namespace moe::cpu {
+
+class CpuBackend : public Backend {
+ public:
+  CpuBackend(CpuIsa isa, DType act, WorkerPool* pool);
+
+  std::string name() const override;
+  DType act_dtype() const override { return act_dtype_; }
+  std::unique_ptr<PackedMatrix> Pack(std::span<const WeightSource> parts, DType format) override;
+  std::unique_ptr<PackedExperts> PackExperts(std::span<const ExpertSource> experts, bool gated, DType format,
+                                             const std::function<void(int64_t)>& release) override;
+
+  void Embed(const EmbedOp& op) override;            // rows.cc
+  void Norm(const NormOp& op) override;              // rows.cc
+  void Round(const RoundOp& op) override;            // rows.cc
+  void Gemm(const GemmOp& op) override;              // gemm.cc
+  void Route(const RouteOp& op) override;            // route.cc
+  void Experts(const ExpertsOp& op) override;        // gemm.cc
+  void Combine(const CombineOp& op) override;        // rows.cc
+  void AddRows(const AddRowsOp& op) override;        // rows.cc
+  void Qkv(const QkvOp& op) override;                // attention.cc
+  void Attention(const AttentionOp& op) override;    // attention.cc
+  void Mamba2(const Mamba2Op& op) override;          // mamba2.cc
+  void LogitStats(const LogitStatsOp& op) override;  // rows.cc
+
+ private:
+  // fn(task, thread) for each task; on the calling thread alone if `work_ns` is too little to share.
+  template <typename Fn>
+  void RunTasks(int64_t count, double work_ns, Fn&& fn) {
+    if (count <= 0) return;
+    if (count == 1 || threads_ == 1 || work_ns < kInlineNs) {
+      for (int64_t i = 0; i < count; ++i) fn(i, 0);
+      return;
+    }
+    std::atomic<int64_t> next{0};
+    pool_->Run([&](int thread) {
+      for (int64_t i = next.fetch_add(1, std::memory_order_relaxed); i < count;
+           i = next.fetch_add(1, std::memory_order_relaxed)) {
+        fn(i, thread);
+      }
+    });
+  }
+  // fn(row) for each row, in tasks of neighbouring rows. `row_elements`: floats touched by one row.
+  template <typename Fn>
+  void ForRows(int64_t rows, int64_t row_elements, Fn&& fn) {
+    // A row streams at some 4 floats a nanosecond; a task is at least 2 µs.
+    const int64_t per_task = std::max<int64_t>(1, 8192 / std::max<int64_t>(1, row_elements));
+    const int64_t tasks = (rows + per_task - 1) / per_task;
+    RunTasks(tasks, static_cast<double>(rows * row_elements) / 4, [&](int64_t task, int) {
+      const int64_t end = std::min(rows, (task + 1) * per_task);
+      for (int64_t r = task * per_task; r < end; ++r) fn(r);
+    });
+  }
+
+  // The kernel for these weights and rows of this type.
+  GemmKernel KernelFor(Element weights, DType rows) const;
+  double FlopsPerNs(const GemmKernel& kernel) const;
+
+  // Rows as a kernel wants them: its element, K padded with zeros.
+  struct KernelRows {
+    const char* data = nullptr;
+    int64_t stride_bytes = 0;
+  };
+  // `pointers` [rows], or null: row r is at base + r * stride bytes.
+  struct RowSource {
+    const std::byte* const* pointers = nullptr;
+    const std::byte* base = nullptr;
+    int64_t stride_bytes = 0;
+    DType dtype = DType::kF32;
+    int64_t rows = 0;
+    int64_t cols = 0;
+  };
+  KernelRows PackRows(const GemmKernel& kernel, const RowSource& source);
+  void RunBlocks(const GemmKernel& kernel, const PackedShape& shape, const char* w, const KernelRows& a,
+                 const GemmTask& task, int64_t first_row, const Epilogue& epilogue);
+  void Mamba2Pass(const Mamba2Op& op, std::span<const MixerSlice> slices, int64_t rows);
+
+  CpuIsa isa_;
+  DType act_dtype_;
+  Element act_;
+  WorkerPool* pool_;
+  int threads_;
+  const OpKernels* ops_;
+
+  // Scratch, all of it overwritten by every use.
+  Scratch a_rows_;  // packed rows
+  Scratch hidden_;  // intermediate rows of experts
+  Scratch per_thread_;
+  Scratch partials_;  // attention
+  Scratch conv_;      // mamba2
+  Scratch y_;
+  Scratch dt_;
+  std::vector<GemmTask> tasks_;
+  std::vector<MixerSlice> pass_slices_;
+  // Some positions of a slice, for one K/V head.
+  struct AttentionPart {
+    const MixerSlice* slice = nullptr;
+    int64_t first = 0;  // within the slice
+    int64_t count = 0;
+    int64_t kv_head = 0;
+    int64_t split_begin = 0;
+    int64_t split_end = 0;
+  };
+  std::vector<AttentionPart> attention_tiles_;
+};
+
+}  // namespace moe::cpu
+
+#endif  // MOE_ENGINE_DEVICE_CPU_CPU_BACKEND_H_

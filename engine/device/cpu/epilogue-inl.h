@@ -1,0 +1,59 @@
+// From the float32 sums of a register tile, in L1, to memory. After math-inl.h.
+namespace moe::cpu::MOE_CPU_NS {
+namespace {
+
+// Floats from one row of a sum tile to the next: the two blocks of a panel.
+inline constexpr int64_t kTileStride = kPanelBlocks * kBlockN;
+
+// Rows row0 … row0 + m of the block at output `block * 16`; sums: [m][kTileStride], `nb` blocks of a panel.
+inline void ApplyEpilogue(const Epilogue& e, const float* sums, int64_t row0, int64_t m, int64_t block, int64_t nb) {
+  const int64_t out_size = e.out_element == Element::kF32 ? 4 : 2;
+  for (int64_t i = 0; i < m; ++i) {
+    char* row = e.out + (row0 + i) * e.out_stride_bytes;
+    const float* sum = sums + i * kTileStride;
+    if (e.kind == EpilogueKind::kGated) {
+      V h = Mul(Activate(e.activation, Load(sum)), Load(sum + kBlockN));
+      if (e.round_bf16) h = RoundToBf16(h);
+      StoreAct(e.out_element, row, block / kPanelBlocks * kBlockN, h, kBlockN);
+      continue;
+    }
+    for (int64_t j = 0; j < nb; ++j) {
+      const int64_t col = (block + j) * kBlockN;
+      V x = Load(sum + j * kBlockN);
+      if (e.kind == EpilogueKind::kActivation) {
+        x = Activate(e.activation, x);
+        if (e.round_bf16) x = RoundToBf16(x);
+        StoreAct(e.out_element, row, col, x, kBlockN);
+        continue;
+      }
+      const int64_t n = e.cols - col < kBlockN ? e.cols - col : kBlockN;
+      if (n <= 0) continue;
+      if (e.bias != nullptr) x = Add(x, LoadUpTo16(e.bias + col, n));
+      if (e.accumulate) x = Add(LoadUpTo16(reinterpret_cast<const float*>(row + col * out_size), n), x);
+      StoreAct(e.out_element, row, col, x, n);
+    }
+  }
+}
+
+// Runs Micro over all rows and blocks: panels outside, so that a panel's weights are read once from memory and stay in
+// L2 for the other rows. Micro::Run(rows, nb, a, stride, w, k_granules, sums) sums 1 … kMaxRows rows × nb blocks.
+template <class Micro>
+void RunGemmBlock(const GemmBlock& b) {
+  alignas(64) float sums[Micro::kMaxRows * kTileStride];
+  // Equal steps: 13 rows are 7 + 6, not 12 + 1.
+  const int64_t passes = (b.rows + Micro::kMaxRows - 1) / Micro::kMaxRows;
+  const int64_t step = passes > 0 ? (b.rows + passes - 1) / passes : 1;
+  const char* w = b.w;
+  for (int64_t block = 0; block < b.blocks; block += kPanelBlocks) {
+    const int64_t nb = b.blocks - block < kPanelBlocks ? b.blocks - block : kPanelBlocks;
+    for (int64_t row = 0; row < b.rows; row += step) {
+      const int64_t m = b.rows - row < step ? b.rows - row : step;
+      Micro::Run(m, nb, b.a + row * b.a_stride_bytes, b.a_stride_bytes, w, b.k_granules, sums);
+      ApplyEpilogue(b.epilogue, sums, row, m, block, nb);
+    }
+    w += nb * b.k_granules * Micro::kGranuleBytes;
+  }
+}
+
+}  // namespace
+}  // namespace moe::cpu::MOE_CPU_NS

@@ -1,0 +1,149 @@
+// GEMM tiles with AMX (TDPBF16PS): bf16 rows, bf16 weights.
+//
+// Order of the sum: per output one total; for each block of 32 k ascending, the instruction adds the 16 even products
+// in one float32 FMA chain and the 16 odd ones in another, adds the two, and adds that to the total; denormals are
+// flushed (architecture N3). Storing and reloading the totals between chunks of K is exact, so the order does not
+// depend on the blocking.
+//
+// The tile instructions are written as asm with a memory clobber: GCC 12's intrinsics declare only part of what
+// LDTILECFG and TILELOADD read, so that at -O3 earlier stores to the rest may vanish.
+#include "engine/device/cpu/kernels.h"
+
+#define MOE_CPU_NS amx
+// clang-format off: each builds on the one before
+#include "engine/device/cpu/epilogue-inl.h"
+#include "engine/device/cpu/math-inl.h"
+#include "engine/device/cpu/vec16_avx512-inl.h"
+// clang-format on
+
+namespace moe::cpu {
+namespace amx {
+namespace {
+
+constexpr int64_t kGranule = kBlockN * kGranuleK * 2;
+constexpr int64_t kTileRows = 16;
+
+// Granules of K summed before the next rows: two blocks of weights are then 16 KB, which stay in L1 (48 KB) while the
+// rows stream through it from L2 at half the rate that tiles from L2 on both sides would need.
+constexpr int64_t kChunk = 8;
+// Rows whose totals are kept between chunks: 512 × 32 floats, 64 KB of L2.
+constexpr int64_t kMaxRows = 512;
+
+// Tiles: 0–3 totals (rows 0, 0, 1, 1 × blocks 0, 1, 0, 1), 4–5 rows, 6–7 weights.
+struct alignas(64) TileConfig {
+  uint8_t palette = 1;
+  uint8_t start_row = 0;
+  uint8_t reserved[14] = {};
+  uint16_t row_bytes[16] = {};
+  uint8_t rows[16] = {};
+};
+static_assert(sizeof(TileConfig) == 64);
+
+void Configure(int64_t rows0, int64_t rows1) {
+  TileConfig c;
+  for (int t = 0; t < 8; ++t) c.row_bytes[t] = 64;
+  c.rows[0] = c.rows[1] = c.rows[4] = static_cast<uint8_t>(rows0);
+  c.rows[2] = c.rows[3] = c.rows[5] = static_cast<uint8_t>(rows1 > 0 ? rows1 : 1);
+  c.rows[6] = c.rows[7] = 16;
+  asm volatile("ldtilecfg %0" ::"m"(c) : "memory");
+}
+
+#define MOE_TILE_LOAD(tile, p, stride) \
+  asm volatile("tileloadd (%0,%1,1), %%tmm" #tile ::"r"(p), "r"(static_cast<int64_t>(stride)) : "memory")
+#define MOE_TILE_STORE(tile, p, stride) \
+  asm volatile("tilestored %%tmm" #tile ", (%0,%1,1)" ::"r"(p), "r"(static_cast<int64_t>(stride)) : "memory")
+#define MOE_TILE_ZERO(tile) asm volatile("tilezero %%tmm" #tile ::: "memory")
+#define MOE_TILE_DP(c, a, b) asm volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
+
+// Adds `granules` of K to the totals of up to 32 rows × NB blocks. sums: [rows][kTileStride].
+template <bool kTwoRows, bool kTwoBlocks>
+void SumTiles(const char* a, int64_t stride, const char* w, int64_t granules, bool first, float* sums) {
+  constexpr int64_t kStep = (kTwoBlocks ? 2 : 1) * kGranule;
+  constexpr int64_t kSumStride = kTileStride * 4;
+  float* sums1 = sums + kTileRows * kTileStride;
+  if (first) {
+    MOE_TILE_ZERO(0);
+    if (kTwoBlocks) MOE_TILE_ZERO(1);
+    if (kTwoRows) MOE_TILE_ZERO(2);
+    if (kTwoRows && kTwoBlocks) MOE_TILE_ZERO(3);
+  } else {
+    MOE_TILE_LOAD(0, sums, kSumStride);
+    if (kTwoBlocks) MOE_TILE_LOAD(1, sums + kBlockN, kSumStride);
+    if (kTwoRows) MOE_TILE_LOAD(2, sums1, kSumStride);
+    if (kTwoRows && kTwoBlocks) MOE_TILE_LOAD(3, sums1 + kBlockN, kSumStride);
+  }
+  for (int64_t g = 0; g < granules; ++g) {
+    MOE_TILE_LOAD(6, w, 64);
+    MOE_TILE_LOAD(4, a, stride);
+    MOE_TILE_DP(0, 4, 6);
+    if (kTwoBlocks) {
+      MOE_TILE_LOAD(7, w + kGranule, 64);
+      MOE_TILE_DP(1, 4, 7);
+    }
+    if (kTwoRows) {
+      MOE_TILE_LOAD(5, a + kTileRows * stride, stride);
+      MOE_TILE_DP(2, 5, 6);
+      if (kTwoBlocks) MOE_TILE_DP(3, 5, 7);
+    }
+    a += kGranuleK * 2;
+    w += kStep;
+  }
+  MOE_TILE_STORE(0, sums, kSumStride);
+  if (kTwoBlocks) MOE_TILE_STORE(1, sums + kBlockN, kSumStride);
+  if (kTwoRows) MOE_TILE_STORE(2, sums1, kSumStride);
+  if (kTwoRows && kTwoBlocks) MOE_TILE_STORE(3, sums1 + kBlockN, kSumStride);
+}
+
+void Sum(int64_t rows, int64_t nb, const char* a, int64_t stride, const char* w, int64_t granules, bool first,
+         float* sums) {
+  if (rows > kTileRows) {
+    if (nb == 2) {
+      SumTiles<true, true>(a, stride, w, granules, first, sums);
+    } else {
+      SumTiles<true, false>(a, stride, w, granules, first, sums);
+    }
+  } else if (nb == 2) {
+    SumTiles<false, true>(a, stride, w, granules, first, sums);
+  } else {
+    SumTiles<false, false>(a, stride, w, granules, first, sums);
+  }
+}
+
+void RunAmx(const GemmBlock& b) {
+  alignas(64) float sums[kMaxRows * kTileStride];
+  int64_t configured = 0;  // rows the tiles are set up for
+  for (int64_t row0 = 0; row0 < b.rows; row0 += kMaxRows) {
+    const int64_t rows = b.rows - row0 < kMaxRows ? b.rows - row0 : kMaxRows;
+    const int64_t chunk = rows <= 2 * kTileRows ? b.k_granules : kChunk;
+    const char* a = b.a + row0 * b.a_stride_bytes;
+    const char* w = b.w;
+    for (int64_t block = 0; block < b.blocks; block += kPanelBlocks) {
+      const int64_t nb = b.blocks - block < kPanelBlocks ? b.blocks - block : kPanelBlocks;
+      for (int64_t g = 0; g < b.k_granules; g += chunk) {
+        const int64_t granules = b.k_granules - g < chunk ? b.k_granules - g : chunk;
+        for (int64_t r = 0; r < rows; r += 2 * kTileRows) {
+          const int64_t m = rows - r < 2 * kTileRows ? rows - r : 2 * kTileRows;
+          if (m != configured) {
+            Configure(m < kTileRows ? m : kTileRows, m - kTileRows);
+            configured = m;
+          }
+          Sum(m, nb, a + r * b.a_stride_bytes + g * kGranuleK * 2, b.a_stride_bytes, w + g * nb * kGranule, granules,
+              g == 0, sums + r * kTileStride);
+        }
+      }
+      ApplyEpilogue(b.epilogue, sums, row0, rows, block, nb);
+      w += nb * b.k_granules * kGranule;
+    }
+  }
+  // Tiles left in use would make every context switch of this thread save 8 KB.
+  asm volatile("tilerelease" ::: "memory");
+}
+
+}  // namespace
+}  // namespace amx
+
+GemmFn AmxGemm() {
+  return amx::RunAmx;
+}
+
+}  // namespace moe::cpu

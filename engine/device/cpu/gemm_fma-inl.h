@@ -1,0 +1,128 @@
+// GEMM tiles with float32 FMA: weights of any format are widened (exactly) in registers, A rows are float32.
+//
+// Order of the sum: one chain per output, k ascending: s = fma(a[k], w[k], s) from 0. It is the same on avx2 and
+// avx512, for every format, row count and tile shape. After epilogue-inl.h.
+namespace moe::cpu::MOE_CPU_NS {
+namespace {
+
+// Register tiles. AVX-512: 12 rows × 2 blocks are 24 of 32 registers, the rest hold weights and a broadcast; each
+// weight vector then serves 12 FMAs and each broadcast two, so neither the load ports nor the widening bound it.
+// AVX2: a block is two registers, so 6 rows × 1 block are 12 of 16; one and two rows take both blocks of the panel at
+// once for more independent chains.
+#ifdef __AVX512F__
+inline constexpr int kFmaMaxRows = 12;
+inline constexpr int kFmaTwoBlockRows = 12;
+#else
+inline constexpr int kFmaMaxRows = 6;
+inline constexpr int kFmaTwoBlockRows = 2;
+#endif
+
+template <Element kFormat>
+inline constexpr int64_t kGranuleBytesOf = kBlockN* kGranuleK*(kFormat == Element::kF32 ? 4 : 2);
+
+// MR rows × NJ blocks over all K. `step`: bytes from a granule of a block to its next one.
+template <Element kFormat, int MR, int NJ>
+void FmaTile(const char* a, int64_t stride, const char* w, int64_t step, int64_t k_granules, float* sums) {
+  V acc[MR][NJ];
+#pragma GCC unroll 16
+  for (int i = 0; i < MR; ++i) {
+#pragma GCC unroll 2
+    for (int j = 0; j < NJ; ++j) acc[i][j] = Zero();
+  }
+  for (int64_t g = 0; g < k_granules; ++g) {
+#pragma GCC unroll 1
+    for (int k = 0; k < kGranuleK; k += 2) {
+      if constexpr (kFormat == Element::kBF16) {
+        V pairs[NJ];
+#pragma GCC unroll 2
+        for (int j = 0; j < NJ; ++j) {
+          const char* p = w + j * kGranuleBytesOf<kFormat> + k * 32;
+          if constexpr (MR <= 4) Prefetch(p + 2048);
+          pairs[j] = Load(reinterpret_cast<const float*>(p));
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < MR; ++i) {
+          const V x = Set(reinterpret_cast<const float*>(a + i * stride)[k]);
+#pragma GCC unroll 2
+          for (int j = 0; j < NJ; ++j) acc[i][j] = Fma(x, EvenBf16(pairs[j]), acc[i][j]);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < MR; ++i) {
+          const V x = Set(reinterpret_cast<const float*>(a + i * stride)[k + 1]);
+#pragma GCC unroll 2
+          for (int j = 0; j < NJ; ++j) acc[i][j] = Fma(x, OddBf16(pairs[j]), acc[i][j]);
+        }
+      } else {
+#pragma GCC unroll 2
+        for (int kk = k; kk < k + 2; ++kk) {
+          V y[NJ];
+#pragma GCC unroll 2
+          for (int j = 0; j < NJ; ++j) {
+            const char* p = w + j * kGranuleBytesOf<kFormat>;
+            if constexpr (MR <= 4 && kFormat == Element::kF32) Prefetch(p + kk * 64 + 4096);
+            if constexpr (MR <= 4 && kFormat == Element::kF16) Prefetch(p + kk * 32 + 2048);
+            y[j] = kFormat == Element::kF32 ? Load(reinterpret_cast<const float*>(p + kk * 64)) : WidenF16(p + kk * 32);
+          }
+#pragma GCC unroll 16
+          for (int i = 0; i < MR; ++i) {
+            const V x = Set(reinterpret_cast<const float*>(a + i * stride)[kk]);
+#pragma GCC unroll 2
+            for (int j = 0; j < NJ; ++j) acc[i][j] = Fma(x, y[j], acc[i][j]);
+          }
+        }
+      }
+    }
+    a += kGranuleK * 4;
+    w += step;
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < MR; ++i) {
+#pragma GCC unroll 2
+    for (int j = 0; j < NJ; ++j) Store(sums + i * kTileStride + j * kBlockN, acc[i][j]);
+  }
+}
+
+template <Element kFormat>
+struct FmaMicro {
+  static constexpr int64_t kMaxRows = kFmaMaxRows;
+  static constexpr int64_t kGranuleBytes = kGranuleBytesOf<kFormat>;
+
+  template <int MR>
+  static void RunRows(int64_t nb, const char* a, int64_t stride, const char* w, int64_t k_granules, float* sums) {
+    const int64_t step = nb * kGranuleBytes;
+    if (nb == 1) {
+      FmaTile<kFormat, MR, 1>(a, stride, w, step, k_granules, sums);
+    } else if constexpr (MR <= kFmaTwoBlockRows) {
+      FmaTile<kFormat, MR, 2>(a, stride, w, step, k_granules, sums);
+    } else {
+      FmaTile<kFormat, MR, 1>(a, stride, w, step, k_granules, sums);
+      FmaTile<kFormat, MR, 1>(a, stride, w + kGranuleBytes, step, k_granules, sums + kBlockN);
+    }
+  }
+  template <int MR>
+  static void Dispatch(int64_t m, int64_t nb, const char* a, int64_t stride, const char* w, int64_t kg, float* sums) {
+    if (m == MR) {
+      RunRows<MR>(nb, a, stride, w, kg, sums);
+    } else if constexpr (MR > 1) {
+      Dispatch<MR - 1>(m, nb, a, stride, w, kg, sums);
+    }
+  }
+  static void Run(int64_t m, int64_t nb, const char* a, int64_t stride, const char* w, int64_t kg, float* sums) {
+    Dispatch<kFmaMaxRows>(m, nb, a, stride, w, kg, sums);
+  }
+};
+
+inline GemmFn ChooseFmaGemm(Element weights) {
+  switch (weights) {
+    case Element::kF32:
+      return RunGemmBlock<FmaMicro<Element::kF32>>;
+    case Element::kBF16:
+      return RunGemmBlock<FmaMicro<Element::kBF16>>;
+    case Element::kF16:
+      return RunGemmBlock<FmaMicro<Element::kF16>>;
+  }
+  return nullptr;
+}
+
+}  // namespace
+}  // namespace moe::cpu::MOE_CPU_NS

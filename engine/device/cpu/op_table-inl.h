@@ -1,0 +1,25 @@
+// The table of one instruction set's kernels. Last include of a kernel file.
+namespace moe::cpu::MOE_CPU_NS {
+namespace {
+
+constexpr OpKernels kOps = {
+    .norm = NormRow,
+    .widen = WidenRow,
+    .round = RoundRow,
+    .combine = CombineRow,
+    .add_scaled = AddScaledRow,
+    .row_stats = RowStatsOf,
+    .exp_sum = ExpSumRow,
+    .divide = DivideRow,
+    .sigmoid = SigmoidRow,
+    .softplus_decay = SoftplusDecay,
+    .rotate = RotateHead,
+    .attention = Attend,
+    .attention_merge = MergePartials,
+    .convolve = ConvolveChannels,
+    .scan = Scan,
+    .gated_norm = GatedNorm,
+};
+
+}  // namespace
+}  // namespace moe::cpu::MOE_CPU_NS

@@ -1,0 +1,19 @@
+#include "engine/device/cpu/kernels.h"
+
+#define MOE_CPU_NS avx2
+// clang-format off: each builds on the one before
+#include "engine/device/cpu/attention-inl.h"
+#include "engine/device/cpu/mamba2-inl.h"
+#include "engine/device/cpu/math-inl.h"
+#include "engine/device/cpu/op_table-inl.h"
+#include "engine/device/cpu/rows-inl.h"
+#include "engine/device/cpu/vec16_avx2-inl.h"
+// clang-format on
+
+namespace moe::cpu {
+
+const OpKernels& Avx2Ops() {
+  return avx2::kOps;
+}
+
+}  // namespace moe::cpu
