@@ -1,0 +1,247 @@
+#include "engine/core/engine_loop.h"
+
+#include <chrono>
+#include <future>
+#include <utility>
+
+#include "engine/schedule/check_request.h"
+#include "parallel/base/check.h"
+#include "parallel/base/log.h"
+
+namespace moe {
+
+EngineLoop::Clock EngineLoop::SteadyClock() {
+  return [] { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); };
+}
+
+EngineLoop::EngineLoop(const ModelSpec& spec, const EngineLoopOptions& options, LoopInbox& inbox, RankLink& link,
+                       Clock clock)
+    : spec_(spec),
+      options_(options),
+      inbox_(inbox),
+      link_(link),
+      clock_(std::move(clock)),
+      scheduler_(options.scheduler),
+      stats_(spec, options.scheduler.num_ranks, options.expert_rank),
+      requests_(scheduler_, stats_) {
+  MOE_CHECK_EQ(options.scheduler.num_ranks, link.num_ranks());
+  progress_ = clock_();
+  PublishGauges();
+}
+
+EngineLoop::~EngineLoop() {
+  Stop();
+}
+
+// --- Any thread ---
+
+StatusOr<uint64_t> EngineLoop::Submit(Request request, std::shared_ptr<ResponseSink> sink) {
+  MOE_RETURN_IF_ERROR(CheckRequest(request, spec_, options_.scheduler.max_model_len));
+  LoopMessage message;
+  message.kind = LoopMessage::Kind::kSubmit;
+  message.request = std::make_shared<const Request>(std::move(request));
+  message.sink = std::move(sink);
+  // Under the lock, so that handles are in the order of the inbox and nothing slips in after StopAccepting.
+  std::lock_guard lock(accept_mutex_);
+  if (!refuse_.ok()) return refuse_;
+  if (queued_.load() >= options_.max_queue) {
+    stats_.AddRejectedQueueFull();
+    return absl::ResourceExhaustedError(
+        Cat("the queue is full: ", options_.max_queue, " requests are waiting (max_queue)"));
+  }
+  const double now = clock_();
+  ++queued_;
+  if (unfinished_++ == 0) progress_ = now;
+  inbox_choices_ += message.request->num_choices;
+  message.time = now;
+  const uint64_t handle = next_handle_++;
+  message.handle = handle;
+  inbox_.Push(std::move(message));
+  return handle;
+}
+
+void EngineLoop::Cancel(uint64_t handle) {
+  inbox_.Push({.kind = LoopMessage::Kind::kCancel, .handle = handle});
+}
+
+void EngineLoop::Abort(uint64_t handle) {
+  inbox_.Push({.kind = LoopMessage::Kind::kAbort, .handle = handle});
+}
+
+void EngineLoop::StopChoice(uint64_t handle, uint32_t choice) {
+  inbox_.Push({.kind = LoopMessage::Kind::kStopChoice, .handle = handle, .choice = choice});
+}
+
+void EngineLoop::StopAccepting() {
+  std::lock_guard lock(accept_mutex_);
+  if (refuse_.ok()) refuse_ = absl::UnavailableError("the server is draining and takes no new requests");
+}
+
+void EngineLoop::AbortAll() {
+  inbox_.Push({.kind = LoopMessage::Kind::kAbortAll});
+}
+
+void EngineLoop::FlushPrefixCache(std::function<void(int64_t)> done) {
+  {
+    std::lock_guard lock(accept_mutex_);
+    if (!closed_) {
+      inbox_.Push({.kind = LoopMessage::Kind::kFlush, .done = std::move(done)});
+      return;
+    }
+  }
+  done(0);
+}
+
+int64_t EngineLoop::FlushPrefixCache() {
+  auto freed = std::make_shared<std::promise<int64_t>>();
+  std::future<int64_t> result = freed->get_future();
+  FlushPrefixCache([freed](int64_t blocks) { freed->set_value(blocks); });
+  return result.get();
+}
+
+EngineStats EngineLoop::Stats() const {
+  EngineStats stats = stats_.Copy(clock_());
+  stats.waiting += inbox_choices_.load();
+  return stats;
+}
+
+Status EngineLoop::Health(double limit_seconds) const {
+  {
+    std::lock_guard lock(accept_mutex_);
+    if (!fault_.ok()) return fault_;
+  }
+  const double idle = clock_() - progress_.load();
+  if (Unfinished() == 0 || idle <= limit_seconds) {
+    stall_logged_ = false;
+    return absl::OkStatus();
+  }
+  const EngineStats stats = Stats();
+  const Status status = absl::UnavailableError(Cat("no step has finished for ", idle, " s while ", stats.running,
+                                                   " sequences run and ", stats.waiting, " wait"));
+  if (!stall_logged_.exchange(true)) {
+    MOE_LOG(kError) << status.message() << "; K/V blocks used " << stats.kv_blocks_used << " of "
+                    << stats.kv_blocks_total << ", steps so far " << stats.steps;
+  }
+  return status;
+}
+
+// --- The owner ---
+
+void EngineLoop::Start() {
+  MOE_CHECK(!thread_.joinable());
+  thread_ = std::thread([this] { Run(); });
+}
+
+void EngineLoop::Stop() {
+  if (std::exchange(stopped_, true)) return;
+  {
+    std::lock_guard lock(accept_mutex_);
+    if (refuse_.ok()) refuse_ = absl::UnavailableError("the server is shutting down");
+  }
+  stop_ = true;
+  inbox_.Push({});
+  if (thread_.joinable()) thread_.join();
+  {
+    std::lock_guard lock(accept_mutex_);
+    closed_ = true;
+  }
+  HandleMessages();  // what came before; nothing that needs an answer comes after
+  requests_.FailAll(absl::CancelledError("the server is shutting down"), clock_());
+  PublishGauges();
+}
+
+void EngineLoop::Run() {
+  while (!stop_) {
+    if (!RunOnce()) inbox_.Wait();
+  }
+}
+
+// --- The loop ---
+
+bool EngineLoop::RunOnce() {
+  const bool had_messages = HandleMessages();
+  const bool has_work = requests_.size() > 0;
+  if (has_work) RunStep();
+  if (had_messages || has_work) PublishGauges();
+  return had_messages || has_work;
+}
+
+bool EngineLoop::HandleMessages() {
+  if (!inbox_.TakeAll(messages_)) return false;
+  for (LoopMessage& message : messages_) Handle(message);
+  messages_.clear();  // lets go of requests and sinks now
+  return true;
+}
+
+void EngineLoop::Handle(LoopMessage& message) {
+  const double now = clock_();
+  switch (message.kind) {
+    case LoopMessage::Kind::kSubmit: {
+      inbox_choices_ -= message.request->num_choices;
+      requests_.Submit(message.handle, std::move(message.request), std::move(message.sink), message.time);
+      Status fault;
+      {
+        std::lock_guard lock(accept_mutex_);
+        fault = fault_;
+      }
+      if (!fault.ok()) requests_.Fail(message.handle, fault, now);
+      break;
+    }
+    case LoopMessage::Kind::kCancel:
+      requests_.Fail(message.handle, absl::CancelledError("the request was cancelled"), now);
+      break;
+    case LoopMessage::Kind::kAbort:
+      requests_.Abort(message.handle, now);
+      break;
+    case LoopMessage::Kind::kStopChoice:
+      requests_.StopChoice(message.handle, message.choice, now);
+      break;
+    case LoopMessage::Kind::kAbortAll:
+      requests_.AbortAll(now);
+      break;
+    case LoopMessage::Kind::kFlush:
+      message.done(scheduler_.FlushPrefixCache());
+      break;
+    case LoopMessage::Kind::kWake:
+      break;
+  }
+}
+
+void EngineLoop::RunStep() {
+  const double begin = clock_();
+  MOE_CHECK(scheduler_.Plan(plan_)) << requests_.size() << " requests without a sequence";
+  requests_.NoteStarted(begin);
+  PublishGauges();
+  StatusOr<StepResult> result = link_.Step(plan_);
+  const double end = clock_();
+  Status status = result.ok() ? requests_.CheckResult(plan_, *result) : result.status();
+  if (!status.ok()) {
+    Fault(status);
+    return;
+  }
+  // Stops and cancellations that came during the step take effect before its tokens are handed out and counted.
+  HandleMessages();
+  scheduler_.Commit();
+  requests_.TakeResult(plan_, *result, end, end - begin);
+  progress_ = end;
+}
+
+void EngineLoop::Fault(const Status& reason) {
+  const Status status = absl::UnavailableError(Cat("the inference step failed: ", reason.message()));
+  MOE_LOG(kError) << status.message() << "; ending " << requests_.size() << " requests";
+  {
+    std::lock_guard lock(accept_mutex_);
+    fault_ = status;
+    refuse_ = status;
+  }
+  scheduler_.Abandon();
+  requests_.FailAll(status, clock_());
+}
+
+void EngineLoop::PublishGauges() {
+  stats_.Update(scheduler_);
+  unfinished_ -= requests_.num_ended() - std::exchange(published_ended_, requests_.num_ended());
+  queued_ -= requests_.num_left_queue() - std::exchange(published_left_queue_, requests_.num_left_queue());
+}
+
+}  // namespace moe

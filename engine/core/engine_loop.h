@@ -1,0 +1,114 @@
+// EngineLoop: takes messages, lets the scheduler plan a step, has the ranks run it, hands the results out. All
+// scheduling state has this one owner and no locks; what crosses threads is a message or an atomic count.
+//
+// Start() runs it on a thread of its own. Tests call RunOnce() instead: with the same clock, messages and RankLink
+// every run is the same.
+//
+// A step that fails ends every unfinished request with UNAVAILABLE and stops the loop for good: later requests are
+// refused. (No sequence has advanced when a step fails: Scheduler::Abandon is where recovery will begin.)
+#ifndef MOE_ENGINE_CORE_ENGINE_LOOP_H_
+#define MOE_ENGINE_CORE_ENGINE_LOOP_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "engine/core/loop_inbox.h"
+#include "engine/core/loop_requests.h"
+#include "engine/core/loop_stats.h"
+#include "engine/core/rank_link.h"
+#include "engine/core/stats.h"
+#include "engine/schedule/scheduler.h"
+#include "loaders/model_spec.h"
+
+namespace moe {
+
+struct EngineLoopOptions {
+  SchedulerOptions scheduler;
+  int64_t max_queue = 1024;          // requests of which nothing has started; more: RESOURCE_EXHAUSTED
+  std::vector<int32_t> expert_rank;  // [moe_layers, experts] for EngineStats::rank_expert_tokens; empty: rank 0
+};
+
+class EngineLoop {
+ public:
+  using Clock = std::function<double()>;  // seconds, never back; called from any thread
+
+  // `spec`, `inbox` and `link` outlive this.
+  EngineLoop(const ModelSpec& spec, const EngineLoopOptions& options, LoopInbox& inbox, RankLink& link, Clock clock);
+  ~EngineLoop();  // Stop()
+
+  // std::chrono::steady_clock.
+  static Clock SteadyClock();
+
+  // --- Any thread. Contracts as in Engine. ---
+  StatusOr<uint64_t> Submit(Request request, std::shared_ptr<ResponseSink> sink);
+  void Cancel(uint64_t handle);
+  void Abort(uint64_t handle);
+  void StopChoice(uint64_t handle, uint32_t choice);
+  void StopAccepting();
+  void AbortAll();
+  // Calls `done` with the number of freed blocks at the next step border, on the loop's thread.
+  void FlushPrefixCache(std::function<void(int64_t)> done);
+  // Waits for it. REQUIRES: the thread runs or the loop was stopped; not called from a sink.
+  int64_t FlushPrefixCache();
+  int64_t Unfinished() const { return unfinished_.load(std::memory_order_acquire); }
+  EngineStats Stats() const;
+  Status Health(double limit_seconds) const;
+
+  // --- The owner. ---
+  void Start();
+  // Ends what is left with CANCELLED, then the thread. Later Submits are refused. Idempotent.
+  void Stop();
+
+  // --- The loop's thread, or a test instead of it. ---
+  // Handles what has come and runs at most one step; false when there was nothing to do.
+  bool RunOnce();
+  const Scheduler& scheduler() const { return scheduler_; }
+
+ private:
+  void Run();
+  bool HandleMessages();
+  void Handle(LoopMessage& message);
+  void RunStep();
+  void Fault(const Status& reason);
+  void PublishGauges();
+
+  const ModelSpec& spec_;
+  const EngineLoopOptions options_;
+  LoopInbox& inbox_;
+  RankLink& link_;
+  const Clock clock_;
+
+  Scheduler scheduler_;
+  LoopStats stats_;
+  LoopRequests requests_;
+  StepPlan plan_;
+  std::vector<LoopMessage> messages_;
+  int64_t published_ended_ = 0;       // of requests_.num_ended(), as far as unfinished_ knows
+  int64_t published_left_queue_ = 0;  // likewise for queued_
+
+  // Requests that Submit has taken and the loop has not yet ended, queued_ of them without any start.
+  std::atomic<int64_t> unfinished_{0};
+  std::atomic<int64_t> queued_{0};
+  std::atomic<int64_t> inbox_choices_{0};  // submitted, not yet seen by the scheduler
+  std::atomic<double> progress_{0};        // when a step last finished, or work came to an idle loop
+  std::atomic<bool> stop_{false};
+  mutable std::atomic<bool> stall_logged_{false};
+
+  mutable std::mutex accept_mutex_;
+  Status refuse_;             // guarded by accept_mutex_: not OK: Submit answers it
+  Status fault_;              // guarded by accept_mutex_
+  uint64_t next_handle_ = 1;  // guarded by accept_mutex_
+  bool closed_ = false;       // guarded by accept_mutex_: nobody reads the inbox any more
+
+  std::thread thread_;
+  bool stopped_ = false;
+};
+
+}  // namespace moe
+
+#endif  // MOE_ENGINE_CORE_ENGINE_LOOP_H_

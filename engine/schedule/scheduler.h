@@ -1,0 +1,138 @@
+// Scheduler: which sequences compute how many tokens in the next step, on which rank, in which blocks. Single-threaded;
+// its only inputs are the calls below, so a run can be repeated exactly.
+//
+// A step is filled in this order (continuous batching with chunked prefill):
+//   1. every running sequence that decodes: one token each;
+//   2. running sequences that still compute known tokens (their prompt, or all tokens after a preemption), in chunks;
+//   3. waiting sequences are admitted, as far as sequences, tokens and blocks allow, and compute their first chunk.
+// Within each: higher priority first, then earlier arrival. Beside decoding sequences parts 2 and 3 together stay
+// within prefill_chunk_tokens, so a long prompt delays nobody by more than one chunk.
+//
+// Blocks are reserved as a slice needs them. When a rank has none left, the last sequence in that order on this rank is
+// preempted: its blocks are released, its rank forgets it, and it waits in its old place with all its tokens. The
+// requesting sequence itself is never preempted for its own sake: if it is the last one, it pauses and keeps its
+// blocks. The first sequence of a rank can therefore always take every block there, and finishes: no deadlock, no
+// livelock. Nothing is admitted in a step that preempts or pauses.
+//
+// A sequence is admitted when all its known tokens and one more fit beside what running ones still need for theirs. The
+// first waiting sequence that does not fit holds back the others (they would starve it otherwise).
+#ifndef MOE_ENGINE_SCHEDULE_SCHEDULER_H_
+#define MOE_ENGINE_SCHEDULE_SCHEDULER_H_
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/core/step_plan.h"
+#include "engine/schedule/rank_blocks.h"
+#include "engine/schedule/sequence.h"
+
+namespace moe {
+
+struct SchedulerOptions {
+  int num_ranks = 1;
+  int64_t blocks_per_rank = 0;            // of kKvBlockTokens; hold at least max_model_len tokens
+  int64_t max_model_len = 0;              // prompt + generated tokens of one sequence
+  int64_t max_num_seqs = 256;             // running at once, all ranks together
+  int64_t max_num_batched_tokens = 2048;  // rows of one step, all ranks together
+  int64_t prefill_chunk_tokens = 512;     // of them not decoding, when others decode
+  // A prompt slice ends at a multiple of this or at prompt_len (N6, for mixers that scan in chunks).
+  int64_t prompt_multiple = 1;
+  bool prefix_cache = true;          // off for models with recurrent state
+  int64_t state_slots_per_rank = 0;  // 0: the model has no recurrent state
+};
+
+class Scheduler {
+ public:
+  explicit Scheduler(const SchedulerOptions& options);
+
+  // Queues one choice. `leader`: the sequence of choice 0 of the same request, 0 for that one itself. Sequences of one
+  // request are added together, in the order of their choices. REQUIRES: CheckRequest was OK.
+  SequenceId Add(std::shared_ptr<const Request> request, uint32_t choice, SequenceId leader);
+  // Forgets a sequence in any stage and frees what it holds. Unknown ids are ignored. Not while a step runs.
+  void Remove(SequenceId id);
+
+  // Fills the next step; false when there is nothing to compute. Every plan that returned true is followed by Commit or
+  // Abandon.
+  bool Plan(StepPlan& plan);
+  // The step's results are in: moves every planned sequence that is still there forward and publishes full blocks.
+  // Tokens drawn by the step are appended afterwards.
+  void Commit();
+  // The step failed: no sequence has advanced. All running sequences wait again, to be computed anew, and nothing that
+  // the ranks hold is used again.
+  void Abandon();
+
+  // REQUIRES: all known tokens of the sequence are computed.
+  void AppendToken(SequenceId id, int32_t token);
+  void PromptLogprobsDone(SequenceId id);
+
+  const Sequence* Find(SequenceId id) const;
+  // Sequences whose first admission was in the last plan.
+  const std::vector<SequenceId>& started() const { return started_; }
+
+  int64_t num_running() const { return static_cast<int64_t>(running_.size()); }
+  int64_t num_waiting() const { return static_cast<int64_t>(waiting_.size()); }
+  const std::vector<Sequence*>& running() const { return running_; }
+  const RankBlocks& rank_blocks(int rank) const { return ranks_[rank].blocks; }
+  int64_t free_state_slots(int rank) const { return static_cast<int64_t>(ranks_[rank].free_slots.size()); }
+  const SchedulerOptions& options() const { return options_; }
+
+  // Drops cached prefixes that no sequence uses; returns the number of blocks freed.
+  int64_t FlushPrefixCache();
+
+  // Counters; they only grow.
+  uint64_t preemptions() const { return preemptions_; }
+  uint64_t prefix_queries() const { return prefix_queries_; }
+  uint64_t prefix_hits() const { return prefix_hits_; }
+
+ private:
+  struct Rank {
+    explicit Rank(int64_t num_blocks);
+    RankBlocks blocks;
+    std::vector<int32_t> free_slots;
+    std::vector<SequenceId> drop;  // for the next plan
+    int64_t running = 0;
+    int64_t promised =
+        0;  // blocks that running sequences still need for their known tokens and one more; admission only
+  };
+  struct Placement {
+    int rank = -1;  // -1: fits nowhere now
+    PrefixMatch match;
+  };
+
+  int64_t BlocksFor(int64_t tokens) const;
+  bool UsesCache(const Sequence& s) const;
+  // How many of the next `limit` tokens one slice may take.
+  int64_t SliceLength(const Sequence& s, int64_t limit) const;
+  // Reserves blocks for a slice of up to `limit` tokens, preempting others if it must; returns its length.
+  int64_t PlanSlice(Sequence& s, int64_t limit);
+  bool PreemptAfter(const Sequence& s);
+  void ReleaseAll(Sequence& s, bool tell_rank);
+  void Admit(int64_t budget);
+  bool WaitsForLeader(const Sequence& s) const;
+  Placement Place(const Sequence& s) const;
+  void Start(Sequence& s, Placement placement);
+  void Emit(StepPlan& plan);
+
+  SchedulerOptions options_;
+  int64_t running_limit_;
+  std::vector<Rank> ranks_;
+  std::unordered_map<SequenceId, std::unique_ptr<Sequence>> sequences_;
+  std::vector<Sequence*> running_;  // in SequenceOrder
+  std::set<Sequence*, SequenceOrder> waiting_;
+  std::vector<SequenceId> started_;
+  std::vector<SequenceId> planned_;  // slices of the step that runs
+  int64_t planned_tokens_ = 0;       // of the step being planned
+  bool short_of_blocks_ = false;     // this step preempted or paused somebody
+  SequenceId next_id_ = 1;
+  uint64_t step_ = 0;
+  uint64_t preemptions_ = 0;
+  uint64_t prefix_queries_ = 0;
+  uint64_t prefix_hits_ = 0;
+};
+
+}  // namespace moe
+
+#endif  // MOE_ENGINE_SCHEDULE_SCHEDULER_H_

@@ -1,0 +1,80 @@
+// ToyRanks: a RankLink whose "model" makes every mistake of the scheduler visible. The cache entry of position p is a
+// hash of all tokens up to p; a slice checks the entries below it, so a block that was freed too soon, shared wrongly
+// or never filled is noticed. The next token is a hash of all tokens, the seed and the choice, so a lost, doubled or
+// reordered token changes everything after it.
+#ifndef MOE_TESTS_ENGINE_CORE_TOY_RANKS_H_
+#define MOE_TESTS_ENGINE_CORE_TOY_RANKS_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/core/rank_link.h"
+#include "engine/schedule/scheduler.h"
+
+namespace moe::toy {
+
+inline constexpr int32_t kVocab = 50;
+inline constexpr int64_t kLayers = 2;  // of experts
+inline constexpr int64_t kTopK = 2;
+inline constexpr int64_t kExperts = 8;
+
+uint64_t Hash(uint64_t h, uint64_t x);
+// The hash of tokens[0, count).
+uint64_t PrefixHash(const std::vector<int32_t>& tokens, int64_t count);
+int32_t NextToken(const std::vector<int32_t>& tokens, uint64_t seed, uint32_t choice);
+// What the model says about the token at a position of the prompt.
+float PromptLogprob(const std::vector<int32_t>& tokens, int64_t position);
+// [kLayers, kTopK] of a position.
+std::vector<int32_t> Experts(const std::vector<int32_t>& tokens, int64_t position);
+
+// The tokens of a choice when nothing disturbs it, and why it ends.
+struct Undisturbed {
+  std::vector<int32_t> tokens;
+  FinishReason finish = FinishReason::kNone;
+};
+Undisturbed RunAlone(const Request& request, uint32_t choice, int64_t max_model_len);
+
+class ToyRanks : public RankLink {
+ public:
+  explicit ToyRanks(const SchedulerOptions& options);
+
+  int num_ranks() const override { return options_.num_ranks; }
+  StatusOr<StepResult> Step(const StepPlan& plan) override;
+
+  std::function<Status()> during_step;  // messages that come while a step runs; an error fails it
+  std::function<void(const StepPlan&)> on_plan;
+  const std::vector<std::string>& mistakes() const { return mistakes_; }
+  int64_t steps() const { return steps_; }
+
+ private:
+  struct Known {
+    SequenceInit init;
+    int64_t computed = 0;
+    bool fresh = true;  // no slice yet: a cached prefix may stand before the first one
+    std::vector<int32_t> blocks;
+  };
+  struct State {
+    uint64_t hash = 0;
+    int64_t position = 0;
+  };
+  struct Rank {
+    std::map<SequenceId, Known> known;
+    std::vector<std::vector<uint64_t>> cache;  // [blocks][kKvBlockTokens]
+    std::vector<State> states;                 // by slot
+  };
+
+  void Mistake(const std::string& what);
+  SliceResult RunSlice(Rank& rank, const SlicePlan& slice);
+
+  SchedulerOptions options_;
+  std::vector<Rank> ranks_;
+  std::vector<std::string> mistakes_;
+  int64_t steps_ = 0;
+};
+
+}  // namespace moe::toy
+
+#endif  // MOE_TESTS_ENGINE_CORE_TOY_RANKS_H_
