@@ -10,10 +10,11 @@
 #include "engine/device/cpu/kernels.h"
 
 #define MOE_CPU_NS amx
-// clang-format off: each builds on the one before
-#include "engine/device/cpu/epilogue-inl.h"
-#include "engine/device/cpu/math-inl.h"
+// Each builds on the one before.
+// clang-format off
 #include "engine/device/cpu/vec16_avx512-inl.h"
+#include "engine/device/cpu/math-inl.h"
+#include "engine/device/cpu/epilogue-inl.h"
 // clang-format on
 
 namespace moe::cpu {

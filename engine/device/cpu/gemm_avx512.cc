@@ -1,11 +1,12 @@
 #include "engine/device/cpu/kernels.h"
 
 #define MOE_CPU_NS avx512
-// clang-format off: each builds on the one before
+// Each builds on the one before.
+// clang-format off
+#include "engine/device/cpu/vec16_avx512-inl.h"
+#include "engine/device/cpu/math-inl.h"
 #include "engine/device/cpu/epilogue-inl.h"
 #include "engine/device/cpu/gemm_fma-inl.h"
-#include "engine/device/cpu/math-inl.h"
-#include "engine/device/cpu/vec16_avx512-inl.h"
 // clang-format on
 
 namespace moe::cpu {

@@ -1,13 +1,14 @@
 #include "engine/device/cpu/kernels.h"
 
 #define MOE_CPU_NS avx512
-// clang-format off: each builds on the one before
+// Each builds on the one before.
+// clang-format off
+#include "engine/device/cpu/vec16_avx512-inl.h"
+#include "engine/device/cpu/math-inl.h"
+#include "engine/device/cpu/rows-inl.h"
 #include "engine/device/cpu/attention-inl.h"
 #include "engine/device/cpu/mamba2-inl.h"
-#include "engine/device/cpu/math-inl.h"
 #include "engine/device/cpu/op_table-inl.h"
-#include "engine/device/cpu/rows-inl.h"
-#include "engine/device/cpu/vec16_avx512-inl.h"
 // clang-format on
 
 namespace moe::cpu {
