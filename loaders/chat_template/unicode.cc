@@ -12,21 +12,33 @@ utf8proc_category_t Category(uint32_t c) {
 // Upper cases that are longer than one code point. utf8proc maps one to one only.
 std::string_view LongUpper(uint32_t c) {
   switch (c) {
-    case 0xDF: return "SS";
-    case 0x149: return "\xCA\xBCN";
-    case 0x1F0: return "J\xCC\x8C";
-    case 0xFB00: return "FF";
-    case 0xFB01: return "FI";
-    case 0xFB02: return "FL";
-    case 0xFB03: return "FFI";
-    case 0xFB04: return "FFL";
+    case 0xDF:
+      return "SS";
+    case 0x149:
+      return "\xCA\xBCN";
+    case 0x1F0:
+      return "J\xCC\x8C";
+    case 0xFB00:
+      return "FF";
+    case 0xFB01:
+      return "FI";
+    case 0xFB02:
+      return "FL";
+    case 0xFB03:
+      return "FFI";
+    case 0xFB04:
+      return "FFL";
     case 0xFB05:
-    case 0xFB06: return "ST";
-    default: return {};
+    case 0xFB06:
+      return "ST";
+    default:
+      return {};
   }
 }
 
-bool IsCased(uint32_t c) { return IsUpper(c) || IsLower(c) || IsTitle(c); }
+bool IsCased(uint32_t c) {
+  return IsUpper(c) || IsLower(c) || IsTitle(c);
+}
 
 // Characters that do not end a word for the final sigma rule (marks, apostrophes, format characters …).
 bool IsCaseIgnorable(uint32_t c) {
@@ -35,8 +47,10 @@ bool IsCaseIgnorable(uint32_t c) {
     case UTF8PROC_CATEGORY_ME:
     case UTF8PROC_CATEGORY_CF:
     case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_SK: return true;
-    default: return c == '\'' || c == '.' || c == ':' || c == 0xB7 || c == 0x2019;
+    case UTF8PROC_CATEGORY_SK:
+      return true;
+    default:
+      return c == '\'' || c == '.' || c == ':' || c == 0xB7 || c == 0x2019;
   }
 }
 
@@ -117,7 +131,9 @@ bool IsAlpha(uint32_t c) {
   return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
 }
 
-bool IsDecimal(uint32_t c) { return Category(c) == UTF8PROC_CATEGORY_ND; }
+bool IsDecimal(uint32_t c) {
+  return Category(c) == UTF8PROC_CATEGORY_ND;
+}
 
 bool IsDigit(uint32_t c) {
   // Superscripts, subscripts and circled digits are digits for Python, though not decimal.
@@ -131,9 +147,15 @@ bool IsNumeric(uint32_t c) {
   return category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL || category == UTF8PROC_CATEGORY_NO;
 }
 
-bool IsUpper(uint32_t c) { return Category(c) == UTF8PROC_CATEGORY_LU; }
-bool IsLower(uint32_t c) { return Category(c) == UTF8PROC_CATEGORY_LL || c == 0xAA || c == 0xBA; }
-bool IsTitle(uint32_t c) { return Category(c) == UTF8PROC_CATEGORY_LT; }
+bool IsUpper(uint32_t c) {
+  return Category(c) == UTF8PROC_CATEGORY_LU;
+}
+bool IsLower(uint32_t c) {
+  return Category(c) == UTF8PROC_CATEGORY_LL || c == 0xAA || c == 0xBA;
+}
+bool IsTitle(uint32_t c) {
+  return Category(c) == UTF8PROC_CATEGORY_LT;
+}
 
 bool IsPrintable(uint32_t c) {
   if (c == ' ') return true;
@@ -145,8 +167,10 @@ bool IsPrintable(uint32_t c) {
     case UTF8PROC_CATEGORY_CN:
     case UTF8PROC_CATEGORY_ZL:
     case UTF8PROC_CATEGORY_ZP:
-    case UTF8PROC_CATEGORY_ZS: return false;
-    default: return true;
+    case UTF8PROC_CATEGORY_ZS:
+      return false;
+    default:
+      return true;
   }
 }
 

@@ -138,22 +138,35 @@ bool Namespace::GetAttribute(Runtime&, std::string_view name, Value* out) {
 
 std::string_view TypeName(const Value& value) {
   switch (value.kind()) {
-    case Kind::kUndefined: return "Undefined";
-    case Kind::kNone: return "NoneType";
-    case Kind::kBool: return "bool";
+    case Kind::kUndefined:
+      return "Undefined";
+    case Kind::kNone:
+      return "NoneType";
+    case Kind::kBool:
+      return "bool";
     case Kind::kInt:
-    case Kind::kBigInt: return "int";
-    case Kind::kFloat: return "float";
-    case Kind::kString: return "str";
-    case Kind::kDict: return "dict";
-    case Kind::kObject: return value.object().type_name();
+    case Kind::kBigInt:
+      return "int";
+    case Kind::kFloat:
+      return "float";
+    case Kind::kString:
+      return "str";
+    case Kind::kDict:
+      return "dict";
+    case Kind::kObject:
+      return value.object().type_name();
     case Kind::kList:
       switch (value.list().kind) {
-        case ListKind::kList: return "list";
-        case ListKind::kTuple: return "tuple";
-        case ListKind::kRange: return "range";
-        case ListKind::kView: return "dict view";
-        case ListKind::kGenerator: return "generator";
+        case ListKind::kList:
+          return "list";
+        case ListKind::kTuple:
+          return "tuple";
+        case ListKind::kRange:
+          return "range";
+        case ListKind::kView:
+          return "dict view";
+        case ListKind::kGenerator:
+          return "generator";
       }
   }
   return "object";

@@ -53,7 +53,7 @@ class Owned {
 // Why a value is undefined: `hint`, or "'object' has no attribute 'name'", or "'name' is undefined" without object.
 struct UndefinedInfo : Owned {
   std::string_view object;
-  std::string_view name;
+  std::string name;
   std::string hint;
   std::string Message() const;
 };
