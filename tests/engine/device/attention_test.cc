@@ -1,0 +1,286 @@
+// Qkv and Attention of every path against the reference; a slice cut anywhere, any batch and any threads give the same
+// bits.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "tests/engine/device/device_test_util.h"
+
+namespace moe::device_test {
+namespace {
+
+struct AttentionCase {
+  int64_t heads, kv_heads, head_dim, v_head_dim, window;
+};
+
+// A paged cache for sequences of up to `tokens`, its blocks in shuffled order, never-written parts full of NaN.
+struct Cache {
+  DType act;
+  std::vector<std::byte> k, v;
+  std::vector<std::vector<int32_t>> blocks;  // of each sequence
+  KvLayer layer;
+
+  Cache(const AttentionCase& c, DType act_dtype, int64_t sequences, int64_t tokens) : act(act_dtype) {
+    const int64_t per_sequence = (tokens + kKvBlockTokens - 1) / kKvBlockTokens;
+    const int64_t count = sequences * per_sequence;
+    const auto size = static_cast<int64_t>(DTypeSize(act));
+    // 0xffff and 0xffffffff are NaNs.
+    k.assign(static_cast<size_t>(count * c.kv_heads * kKvBlockTokens * c.head_dim * size), std::byte{0xff});
+    v.assign(static_cast<size_t>(count * c.kv_heads * kKvBlockTokens * c.v_head_dim * size), std::byte{0xff});
+    std::vector<int32_t> order(static_cast<size_t>(count));
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), std::mt19937(41));
+    for (int64_t s = 0; s < sequences; ++s) {
+      blocks.emplace_back(order.begin() + s * per_sequence, order.begin() + (s + 1) * per_sequence);
+    }
+    layer = {k.data(), v.data(), count};
+  }
+};
+
+AttentionSpec MakeSpec(const AttentionCase& c) {
+  AttentionSpec spec;
+  spec.num_heads = c.heads;
+  spec.num_kv_heads = c.kv_heads;
+  spec.head_dim = c.head_dim;
+  spec.v_head_dim = c.v_head_dim;
+  spec.window = c.window;
+  spec.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+  return spec;
+}
+
+// The step: positions [first, first + count) of each sequence, rows in order of the slices.
+struct SliceOf {
+  int64_t sequence, first, count;
+};
+std::vector<MixerSlice> Slices(const Cache& cache, const std::vector<SliceOf>& parts) {
+  std::vector<MixerSlice> slices;
+  int64_t row = 0;
+  for (const SliceOf& p : parts) {
+    MixerSlice s;
+    s.row0 = row;
+    s.first_pos = p.first;
+    s.count = p.count;
+    s.blocks = cache.blocks[p.sequence];
+    slices.push_back(s);
+    row += p.count;
+  }
+  return slices;
+}
+
+// qkv of every position of every sequence, and the model's inputs around it.
+struct Inputs {
+  int64_t width, tokens;
+  std::vector<float> qkv;  // [sequences, tokens, width]
+  std::vector<float> cos, sin, q_norm, k_norm;
+  Inputs(const AttentionCase& c, int64_t sequences, int64_t num_tokens, uint32_t seed) : tokens(num_tokens) {
+    Random random(seed);
+    width = c.heads * c.head_dim + c.kv_heads * (c.head_dim + c.v_head_dim);
+    qkv = random.Floats(sequences * tokens * width);
+    cos = random.Floats(tokens * c.head_dim / 2);
+    sin = random.Floats(tokens * c.head_dim / 2);
+    q_norm = random.Floats(c.heads * c.head_dim);
+    k_norm = random.Floats(c.heads * c.head_dim);
+  }
+};
+
+struct StepOutput {
+  std::vector<float> q, out;
+};
+
+// Writes K and V of the parts and attends.
+StepOutput RunStep(Backend& backend, const AttentionSpec& spec, const Inputs& in, Cache& cache,
+                   const std::vector<SliceOf>& parts) {
+  const DType act = cache.act;
+  const std::vector<MixerSlice> slices = Slices(cache, parts);
+  const int64_t half = spec.rope ? spec.rope->rotary_dim / 2 : 0;
+  std::vector<float> qkv, cos, sin;
+  int64_t rows = 0;
+  for (const SliceOf& p : parts) {
+    const auto begin = in.qkv.begin() + (p.sequence * in.tokens + p.first) * in.width;
+    qkv.insert(qkv.end(), begin, begin + p.count * in.width);
+    cos.insert(cos.end(), in.cos.begin() + p.first * half, in.cos.begin() + (p.first + p.count) * half);
+    sin.insert(sin.end(), in.sin.begin() + p.first * half, in.sin.begin() + (p.first + p.count) * half);
+    rows += p.count;
+  }
+  std::vector<std::byte> q(static_cast<size_t>(rows * spec.num_heads * spec.head_dim) * DTypeSize(act));
+  std::vector<std::byte> out(static_cast<size_t>(rows * spec.num_heads * spec.v_head_dim) * DTypeSize(act));
+  QkvOp op;
+  op.spec = &spec;
+  op.qkv = qkv.data();
+  op.rows = rows;
+  op.q_norm = in.q_norm.data();
+  op.k_norm = in.k_norm.data();
+  op.cos = half > 0 ? cos.data() : nullptr;
+  op.sin = half > 0 ? sin.data() : nullptr;
+  op.slices = slices;
+  op.kv = cache.layer;
+  op.q_out = q.data();
+  backend.Qkv(op);
+  backend.Attention({&spec, q.data(), slices, cache.layer, out.data()});
+  return {ToFloats(act, q), ToFloats(act, out)};
+}
+
+std::vector<AttentionCase> Cases() {
+  return {{4, 2, 64, 64, 0}, {6, 6, 32, 32, 0},   {8, 1, 128, 128, 0}, {2, 2, 8, 8, 0},
+          {3, 1, 24, 40, 0}, {4, 4, 256, 64, 0},  {16, 4, 64, 64, 0},  {4, 2, 80, 96, 37},
+          {2, 1, 13, 7, 5},  {4, 1, 48, 48, 300}, {5, 1, 16, 16, 1}};
+}
+
+std::string Name(CpuIsa isa, DType act, const AttentionCase& c) {
+  return Cat(CpuIsaName(isa), " ", DTypeName(act), " heads ", c.heads, "/", c.kv_heads, " dims ", c.head_dim, "/",
+             c.v_head_dim, " window ", c.window);
+}
+
+TEST(Attention, MatchesTheReference) {
+  WorkerPool pool(2);
+  const int64_t tokens = 270;  // two splits
+  const std::vector<SliceOf> parts = {{0, 0, 33}, {1, 0, tokens}};
+  for (DType act : {DType::kBF16, DType::kF32}) {
+    auto reference = CreateReferenceBackend(act);
+    for (const AttentionCase& c : Cases()) {
+      const AttentionSpec spec = MakeSpec(c);
+      const Inputs in(c, 2, tokens, 42);
+      Cache want_cache(c, act, 2, tokens);
+      const StepOutput want = RunStep(*reference, spec, in, want_cache, parts);
+      // A score errs by (head_dim + 2) u scale Σ|q k|, and Σ|q k| ≤ head_dim here (normal inputs: its mean is 0.64
+      // head_dim); a probability by that and 10 u; the output, a mean of v weighted by them over n keys, by
+      // (2 e + n u) max|v|, max|v| ≤ 5. Both backends err.
+      const double score = static_cast<double>(spec.scale) * static_cast<double>(c.head_dim);
+      const double e = static_cast<double>(c.head_dim + 2) * kU * score + 10 * kU;
+      const double bound = 2 * (2 * e + static_cast<double>(tokens) * kU) * 5;
+      std::vector<double> bounds;
+      for (float x : want.out) {
+        bounds.push_back(bound + (act == DType::kBF16 ? 2 * kUBf16 * (std::fabs(x) + bound) : 0));
+      }
+      for (CpuIsa isa : AvailableIsas()) {
+        auto cpu = MakeCpu(isa, act, &pool);
+        Cache got_cache(c, act, 2, tokens);
+        const StepOutput got = RunStep(*cpu, spec, in, got_cache, parts);
+        EXPECT_EQ(got_cache.k, want_cache.k) << Name(isa, act, c);  // without norm and RoPE: roundings only
+        EXPECT_EQ(got_cache.v, want_cache.v);
+        ExpectNear(Name(isa, act, c), got.out, want.out, bounds, c.heads * c.v_head_dim);
+      }
+    }
+  }
+}
+
+TEST(Attention, QkNormAndRopeMatchTheReference) {
+  WorkerPool pool(2);
+  for (CpuIsa isa : AvailableIsas()) {
+    auto cpu = MakeCpu(isa, DType::kF32, &pool);
+    auto reference = CreateReferenceBackend(DType::kF32);
+    for (const AttentionCase& c : {AttentionCase{4, 2, 64, 64, 0}, {3, 1, 24, 40, 0}}) {
+      for (QkNorm norm : {QkNorm::kNone, QkNorm::kPerHead, QkNorm::kFullWidth}) {
+        for (RopeSpec::Layout layout : {RopeSpec::Layout::kHalfSplit, RopeSpec::Layout::kInterleaved}) {
+          for (int64_t rotary : {c.head_dim, c.head_dim / 2 / 2 * 2}) {
+            AttentionSpec spec = MakeSpec(c);
+            spec.qk_norm = norm;
+            spec.rope = RopeSpec{};
+            spec.rope->layout = layout;
+            spec.rope->rotary_dim = rotary;
+            const Inputs in(c, 1, 40, 43);
+            Cache got_cache(c, DType::kF32, 1, 40);
+            Cache want_cache(c, DType::kF32, 1, 40);
+            const StepOutput got = RunStep(*cpu, spec, in, got_cache, {{0, 0, 40}});
+            const StepOutput want = RunStep(*reference, spec, in, want_cache, {{0, 0, 40}});
+            // Norm: (dim + 10) u of a value (rows_test); a rotation: two products and a sum. Values ≤ 5 · 5 (weight),
+            // cos and sin ≤ 5 here.
+            const double dim = static_cast<double>(norm == QkNorm::kFullWidth ? c.heads * c.head_dim : c.head_dim);
+            const double bound = 2 * (dim + 14) * kU * 25 * 5 * 2;
+            ExpectNear(CpuIsaName(isa), got.q, want.q, std::vector<double>(got.q.size(), bound), c.heads * c.head_dim);
+            const std::vector<float> k = ToFloats(DType::kF32, got_cache.k);
+            ExpectNear(CpuIsaName(isa), k, ToFloats(DType::kF32, want_cache.k), std::vector<double>(k.size(), bound),
+                       c.head_dim);
+          }
+        }
+      }
+    }
+  }
+}
+
+// The whole prompt at once; cut at `cuts`; and token by token: the same bits for every row.
+TEST(Attention, ASliceCutAnywhereGivesTheSameBits) {
+  const int64_t tokens = 600;  // three splits
+  for (CpuIsa isa : AvailableIsas()) {
+    for (const AttentionCase& c : {AttentionCase{8, 2, 64, 64, 0}, {3, 1, 24, 40, 0}, {4, 2, 64, 64, 100}}) {
+      for (DType act : {DType::kBF16, DType::kF32}) {
+        WorkerPool pool(2);
+        auto cpu = MakeCpu(isa, act, &pool);
+        const AttentionSpec spec = MakeSpec(c);
+        const Inputs in(c, 1, tokens, 44);
+        Cache whole_cache(c, act, 1, tokens);
+        const std::vector<float> want = RunStep(*cpu, spec, in, whole_cache, {{0, 0, tokens}}).out;
+        for (const std::vector<int64_t>& cuts :
+             {std::vector<int64_t>{1, 600}, {31, 32, 33, 600}, {100, 257, 300, 599, 600}, {256, 512, 513, 514, 600}}) {
+          Cache cache(c, act, 1, tokens);
+          std::vector<float> got;
+          int64_t first = 0;
+          for (int64_t cut : cuts) {
+            const std::vector<float> part = RunStep(*cpu, spec, in, cache, {{0, first, cut - first}}).out;
+            got.insert(got.end(), part.begin(), part.end());
+            first = cut;
+          }
+          ExpectSameBits(Name(isa, act, c), got, want, c.heads * c.v_head_dim);
+        }
+        Cache cache(c, act, 1, tokens);
+        std::vector<float> got;
+        for (int64_t t = 0; t < tokens; ++t) {
+          const std::vector<float> part = RunStep(*cpu, spec, in, cache, {{0, t, 1}}).out;
+          got.insert(got.end(), part.begin(), part.end());
+        }
+        ExpectSameBits(Name(isa, act, c) + " by token", got, want, c.heads * c.v_head_dim);
+      }
+    }
+  }
+}
+
+TEST(Attention, BatchAndThreadsChangeNoBit) {
+  const AttentionCase c{4, 1, 64, 64, 0};
+  const int64_t tokens = 700;
+  const AttentionSpec spec = MakeSpec(c);
+  const Inputs in(c, 5, tokens, 45);
+  for (CpuIsa isa : AvailableIsas()) {
+    std::vector<float> want;
+    for (int threads : {1, 2, 3}) {
+      WorkerPool pool(threads);
+      auto cpu = MakeCpu(isa, DType::kBF16, &pool);
+      Cache cache(c, DType::kBF16, 5, tokens);
+      for (int64_t s = 0; s < 5; ++s) RunStep(*cpu, spec, in, cache, {{s, 0, 600}});
+      // Alone: a decoding row whose splits go to several threads.
+      const std::vector<float> alone = RunStep(*cpu, spec, in, cache, {{2, 600, 1}}).out;
+      if (threads == 1) want = alone;
+      ExpectSameBits(Cat(CpuIsaName(isa), " threads ", threads), alone, want, 64);
+      // In a batch of decoding rows and a chunk.
+      const std::vector<float> batch =
+          RunStep(*cpu, spec, in, cache, {{0, 600, 1}, {1, 600, 77}, {2, 600, 1}, {3, 600, 1}, {4, 600, 2}}).out;
+      const int64_t row = 78;
+      const int64_t width = c.heads * c.v_head_dim;
+      ExpectSameBits(Cat(CpuIsaName(isa), " in a batch"),
+                     {batch.begin() + row * width, batch.begin() + (row + 1) * width}, want, 64);
+    }
+  }
+}
+
+// A later position's NaN must not reach an earlier row of the same pass.
+TEST(Attention, NanReachesOnlyRowsThatSeeIt) {
+  const AttentionCase c{2, 1, 32, 32, 0};
+  const AttentionSpec spec = MakeSpec(c);
+  Inputs in(c, 1, 64, 46);
+  for (CpuIsa isa : AvailableIsas()) {
+    WorkerPool pool(2);
+    auto cpu = MakeCpu(isa, DType::kBF16, &pool);
+    Cache cache(c, DType::kBF16, 1, 64);
+    const std::vector<float> want = RunStep(*cpu, spec, in, cache, {{0, 0, 64}}).out;
+    Inputs broken = in;
+    for (int64_t i = c.heads * c.head_dim; i < in.width; ++i) broken.qkv[40 * in.width + i] = std::nanf("");
+    Cache other(c, DType::kBF16, 1, 64);
+    const std::vector<float> got = RunStep(*cpu, spec, broken, other, {{0, 0, 64}}).out;
+    const int64_t width = c.heads * c.v_head_dim;
+    ExpectSameBits(CpuIsaName(isa), {got.begin(), got.begin() + 40 * width}, {want.begin(), want.begin() + 40 * width},
+                   width);
+    EXPECT_TRUE(std::isnan(got[40 * width]));
+  }
+}
+
+}  // namespace
+}  // namespace moe::device_test
