@@ -1,0 +1,174 @@
+#include "engine/core/engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+#include "engine/core/engine_loop.h"
+#include "engine/core/engine_setup.h"
+#include "engine/core/local_ranks.h"
+#include "engine/core/memory_plan.h"
+#include "engine/core/rank_worker.h"
+#include "engine/tensor/lazy_memory.h"
+#include "loaders/model_loader.h"
+
+namespace moe {
+namespace {
+
+// Ranks are threads here: one that does not come to an exchange is computing, not lost. The bound only keeps a bug from
+// hanging the process for ever.
+constexpr std::chrono::minutes kExchangeTimeout{10};
+
+class EngineImpl : public Engine {
+ public:
+  EngineImpl(std::unique_ptr<LoadedModel> model, const EngineOptions& options)
+      : model_(std::move(model)), options_(options) {}
+  ~EngineImpl() override { loop_.reset(); }  // before what it uses
+
+  Status Start(const ProgressFn& progress);
+
+  const LoadedModel& model() const override { return *model_; }
+  const EngineInfo& info() const override { return info_; }
+  StatusOr<uint64_t> Submit(Request request, std::shared_ptr<ResponseSink> sink) override {
+    return loop_->Submit(std::move(request), std::move(sink));
+  }
+  void Cancel(uint64_t handle) override { loop_->Cancel(handle); }
+  void Abort(uint64_t handle) override { loop_->Abort(handle); }
+  void StopChoice(uint64_t handle, uint32_t choice) override { loop_->StopChoice(handle, choice); }
+  void StopAccepting() override { loop_->StopAccepting(); }
+  int64_t Unfinished() const override { return loop_->Unfinished(); }
+  void AbortAll() override { loop_->AbortAll(); }
+  int64_t FlushPrefixCache() override { return loop_->FlushPrefixCache(); }
+  EngineStats Stats() const override { return loop_->Stats(); }
+  Status Health(double limit_seconds) const override { return loop_->Health(limit_seconds); }
+
+ private:
+  Status CreateRanks(DType act, const MemoryPlan& plan, int threads_per_rank);
+  Status WarmUp();
+  void StartLoop(const MemoryPlan& plan);
+
+  std::unique_ptr<LoadedModel> model_;
+  EngineOptions options_;
+  EngineInfo info_;
+  std::unique_ptr<PackedModel> packed_;
+  std::vector<ExpertPlacement> placements_;  // per MoE layer
+  std::unique_ptr<RankLink> ranks_;
+  LoopInbox inbox_;
+  std::unique_ptr<EngineLoop> loop_;
+};
+
+Status EngineImpl::Start(const ProgressFn& progress) {
+  const auto start = std::chrono::steady_clock::now();
+  const ModelSpec& spec = model_->spec;
+  const int ranks = options_.expert_parallel_size;
+  if (ranks < 1) return InvalidError("expert-parallel-size: ", ranks, " is not at least 1");
+  if (options_.max_num_seqs < 1) return InvalidError("max-num-seqs: ", options_.max_num_seqs, " is not at least 1");
+  if (options_.max_num_batched_tokens < 1) {
+    return InvalidError("max-num-batched-tokens: ", options_.max_num_batched_tokens, " is not at least 1");
+  }
+  MOE_ASSIGN_OR_RETURN(const NumericFormat format, ResolveFormat(options_.dtype, model_->weights->expert_dtype()));
+  info_.notes = format.notes;
+  info_.threads = options_.threads > 0 ? options_.threads : UsableCores();
+  info_.ranks = ranks;
+  {
+    WorkerPool pool(info_.threads);
+    MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> packer, CreateBackend(options_, format.act, &pool));
+    info_.backend = packer->name();
+    packed_ = PackModel(spec, *model_->weights, format.weights, packer.get(), [&](double fraction) {
+      if (progress) progress({"packing weights", fraction});
+    });
+  }
+  info_.weight_dtype = DTypeName(format.weights);
+  info_.act_dtype = DTypeName(format.act);
+  info_.weight_bytes = static_cast<int64_t>(packed_->bytes);
+
+  MOE_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(spec, options_, format.act, AvailableMemoryBytes()));
+  info_.notes.insert(info_.notes.end(), plan.notes.begin(), plan.notes.end());
+  info_.max_model_len = plan.max_model_len;
+  info_.kv_blocks = plan.kv_blocks_per_rank * ranks;
+  info_.kv_block_tokens = kKvBlockTokens;
+  info_.kv_bytes = plan.kv_bytes;
+  info_.state_slots = spec.HasRecurrentState() ? plan.state_slots_per_rank * ranks : 0;
+
+  if (progress) progress({"warming up", 1.0});
+  MOE_RETURN_IF_ERROR(CreateRanks(format.act, plan, std::max(1, info_.threads / ranks)));
+  MOE_RETURN_IF_ERROR(WarmUp());
+  StartLoop(plan);
+  info_.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return absl::OkStatus();
+}
+
+Status EngineImpl::CreateRanks(DType act, const MemoryPlan& plan, int threads_per_rank) {
+  const ModelSpec& spec = model_->spec;
+  const int ranks = options_.expert_parallel_size;
+  for (int64_t l : spec.MoeLayers()) {
+    placements_.push_back(ExpertPlacement::Linear(std::get<MoeSpec>(spec.layers[l].ffn).num_experts, ranks));
+  }
+  auto group = CreateInProcessGroup(ranks, kExchangeTimeout);
+  std::vector<std::unique_ptr<RankWorker>> workers;
+  for (int r = 0; r < ranks; ++r) {
+    auto pool = std::make_unique<WorkerPool>(threads_per_rank);
+    MOE_ASSIGN_OR_RETURN(auto backend, CreateBackend(options_, act, pool.get()));
+    MOE_ASSIGN_OR_RETURN(auto worker,
+                         RankWorker::Create({.spec = &spec,
+                                             .weights = packed_.get(),
+                                             .placements = placements_,
+                                             .kv_blocks = plan.kv_blocks_per_rank,
+                                             .state_slots = spec.HasRecurrentState() ? plan.state_slots_per_rank : 0},
+                                            std::move(pool), std::move(backend), std::move(group[r])));
+    workers.push_back(std::move(worker));
+  }
+  ranks_ = CreateLocalRanks(std::move(workers));
+  return absl::OkStatus();
+}
+
+// One step through everything on every rank, so that the first request meets warm code and a broken kernel shows before
+// the server says SERVING. Uses blocks and slots that the scheduler has not given out yet.
+Status EngineImpl::WarmUp() {
+  constexpr SequenceId kWarmUpId = std::numeric_limits<SequenceId>::max();
+  StepPlan plan;
+  for (int r = 0; r < ranks_->num_ranks(); ++r) {
+    SequenceInit init;
+    init.id = kWarmUpId;
+    init.tokens.assign(std::min<int64_t>(4, info_.max_model_len), 0);
+    init.prompt_len = static_cast<int64_t>(init.tokens.size());
+    init.sampling.temperature = 0;
+    init.state_slot = model_->spec.HasRecurrentState() ? 0 : -1;
+    RankPlan& rank = plan.ranks.emplace_back();
+    rank.slices.push_back({.id = kWarmUpId, .count = init.prompt_len, .new_blocks = {0}, .sample = true});
+    rank.admit.push_back(std::move(init));
+  }
+  MOE_RETURN_IF_ERROR(ranks_->Step(plan).status());
+  for (RankPlan& rank : plan.ranks) rank = {.drop = {kWarmUpId}};
+  return ranks_->Step(plan).status();
+}
+
+void EngineImpl::StartLoop(const MemoryPlan& plan) {
+  const ModelSpec& spec = model_->spec;
+  const int ranks = options_.expert_parallel_size;
+  EngineLoopOptions loop;
+  loop.max_queue = options_.max_queue;
+  loop.scheduler.num_ranks = ranks;
+  loop.scheduler.blocks_per_rank = plan.kv_blocks_per_rank;
+  loop.scheduler.max_model_len = plan.max_model_len;
+  loop.scheduler.max_num_seqs = std::min(options_.max_num_seqs, plan.state_slots_per_rank * ranks);
+  loop.scheduler.max_num_batched_tokens = options_.max_num_batched_tokens;
+  loop.scheduler.prefix_cache = options_.prefix_cache && !spec.HasRecurrentState();
+  loop.scheduler.state_slots_per_rank = spec.HasRecurrentState() ? plan.state_slots_per_rank : 0;
+  for (const ExpertPlacement& placement : placements_) {
+    for (int64_t e = 0; e < placement.num_experts(); ++e) loop.expert_rank.push_back(placement.RanksOf(e)[0]);
+  }
+  loop_ = std::make_unique<EngineLoop>(spec, loop, inbox_, *ranks_, EngineLoop::SteadyClock());
+  loop_->Start();
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<LoadedModel> model, const EngineOptions& options,
+                                                 const ProgressFn& progress) {
+  auto engine = std::make_unique<EngineImpl>(std::move(model), options);
+  MOE_RETURN_IF_ERROR(engine->Start(progress));
+  return engine;
+}
+
+}  // namespace moe

@@ -1,0 +1,62 @@
+#include "engine/tools/engine_flags.h"
+
+#include <limits>
+
+namespace moe {
+namespace {
+
+constexpr const char* kGroup = "Engine";
+
+}  // namespace
+
+void AddEngineFlags(CLI::App* app, EngineOptions* options) {
+  app->add_option("--device", options->device, "Where to compute")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda", "reference"}))
+      ->envname("MOE_DEVICE")
+      ->capture_default_str()
+      ->group(kGroup);
+  app->add_option("--cpu-isa", options->cpu_isa, "Instruction set of the cpu device; auto: the best this processor has")
+      ->check(CLI::IsMember({"auto", "amx", "avx512bf16", "avx512", "avx2"}))
+      ->envname("MOE_CPU_ISA")
+      ->capture_default_str()
+      ->group(kGroup);
+  app->add_option("--dtype", options->dtype, "Weights and activations; auto: as the checkpoint stores its experts")
+      ->check(CLI::IsMember({"auto", "float32", "bfloat16"}))
+      ->envname("MOE_DTYPE")
+      ->capture_default_str()
+      ->group(kGroup);
+  app->add_option("--threads", options->threads, "Computing threads of all ranks together; 0: the usable cores")
+      ->check(CLI::Range(0, 4096))
+      ->envname("MOE_THREADS")
+      ->capture_default_str()
+      ->group(kGroup);
+  app->add_option("--expert-parallel-size", options->expert_parallel_size, "Ranks that share the experts")
+      ->check(CLI::Range(1, 256))
+      ->envname("MOE_EXPERT_PARALLEL_SIZE")
+      ->capture_default_str()
+      ->group(kGroup);
+  app->add_option("--max-model-len", options->max_model_len,
+                  "Longest sequence in tokens, prompt and output; 0: what the model and the memory allow")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
+      ->envname("MOE_MAX_MODEL_LEN")
+      ->capture_default_str()
+      ->group(kGroup);
+  app->add_option("--max-num-seqs", options->max_num_seqs, "Sequences that run at once")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->envname("MOE_MAX_NUM_SEQS")
+      ->capture_default_str()
+      ->group(kGroup);
+  app->add_option("--max-num-batched-tokens", options->max_num_batched_tokens, "Tokens computed in one step")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->envname("MOE_MAX_NUM_BATCHED_TOKENS")
+      ->capture_default_str()
+      ->group(kGroup);
+  app->add_option("--kv-cache-memory-gib", options->kv_cache_memory_gib,
+                  "Memory for K/V blocks and recurrent states in GiB; 0: a part of what is free")
+      ->check(CLI::Range(0.0, 1e6))
+      ->envname("MOE_KV_CACHE_MEMORY_GIB")
+      ->capture_default_str()
+      ->group(kGroup);
+}
+
+}  // namespace moe

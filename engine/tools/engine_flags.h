@@ -1,0 +1,16 @@
+// The flags of everything that starts an engine, in one place: name, environment variable, default, help, range.
+#ifndef MOE_ENGINE_TOOLS_ENGINE_FLAGS_H_
+#define MOE_ENGINE_TOOLS_ENGINE_FLAGS_H_
+
+#include <CLI/CLI.hpp>
+
+#include "engine/core/engine_options.h"
+
+namespace moe {
+
+// Adds --device, --dtype, --threads … to `app`, each with its MOE_… variable; values land in *options.
+void AddEngineFlags(CLI::App* app, EngineOptions* options);
+
+}  // namespace moe
+
+#endif  // MOE_ENGINE_TOOLS_ENGINE_FLAGS_H_
