@@ -132,9 +132,9 @@ Evaluator::Flow Evaluator::ExecLoop(const ForStmt& stmt, Scope* outer, const Val
   auto* loop = rt_.New<Loop>(*this, stmt, outer, std::move(items), depth0);
   const Value loop_value = Value::Of(loop);
   Scope* scope = nullptr;
+  // As in jinja, rounds that end with break or continue do not count for the else branch.
   bool any = false;
   while (rt_.Step() && loop->Next()) {
-    any = true;
     if (scope == nullptr || scope->captured) {
       scope = rt_.New<Scope>(outer);
     } else {
@@ -146,6 +146,7 @@ Evaluator::Flow Evaluator::ExecLoop(const ForStmt& stmt, Scope* outer, const Val
     Assign(stmt.target, loop->item());
     const Flow flow = Exec(stmt.body);
     scope_ = before;
+    any = any || flow == Flow::kNormal;
     if (flow == Flow::kBreak) break;
   }
   if (!any && rt_.ok() && !stmt.otherwise.empty()) return ExecIn(stmt.otherwise, rt_.New<Scope>(outer));

@@ -67,7 +67,7 @@ class JsonWriter {
         line += {'\\', static_cast<char>(p.value)};
       } else if (p.value < 0x20) {
         AppendControl(p.value, &line);
-      } else if (p.value >= 0x7F && style_.ensure_ascii && p.value != 0x7F) {
+      } else if (p.value >= 0x7F && style_.ensure_ascii) {
         AppendEscape(p.value, &line);
       } else {
         line += text.substr(pos, p.bytes);

@@ -207,7 +207,7 @@ int64_t Length(Runtime& rt, const Value& v) {
     case Kind::kUndefined:
       return 0;
     case Kind::kString:
-      rt.Process(v.text().size());
+      rt.Process(2 * v.text().size());
       return static_cast<int64_t>(CountCodePoints(v.text()));
     case Kind::kDict:
       return static_cast<int64_t>(v.dict().items.size());

@@ -41,6 +41,7 @@ bool Runtime::Reserve(size_t bytes) {
 }
 
 Value Runtime::View(std::string_view text, bool trusted) {
+  Step();
   auto* data = new StringData;
   data->view = text;
   data->trusted = trusted;

@@ -27,9 +27,7 @@ std::vector<Value> SplitSpace(Runtime& rt, const Value& s, int64_t limit) {
     if (pos >= text.size()) break;
     const size_t begin = pos;
     if (limit-- == 0) {
-      size_t end = text.size();
-      while (IsSpace(DecodeBefore(text, end).value)) end -= DecodeBefore(text, end).bytes;
-      words.push_back(rt.Slice(s, begin, end));
+      words.push_back(rt.Slice(s, begin, text.size()));
       break;
     }
     skip(false);
@@ -54,9 +52,7 @@ std::vector<Value> RightSplitSpace(Runtime& rt, const Value& s, int64_t limit) {
     if (end == 0) break;
     const size_t word_end = end;
     if (limit-- == 0) {
-      size_t begin = 0;
-      while (IsSpace(DecodeAt(text, begin).value)) begin += DecodeAt(text, begin).bytes;
-      words.push_back(rt.Slice(s, begin, word_end));
+      words.push_back(rt.Slice(s, 0, word_end));
       break;
     }
     skip(false);
@@ -72,6 +68,7 @@ Value SplitMethod(Runtime& rt, const Value& self, Args& args, std::string_view n
   int64_t limit = a.Int(1, -1);
   if (!rt.ok() || !rt.Process(self.text().size())) return Value();
   if (!a.Has(0) || a[0].IsNone()) {
+    rt.Process(3 * self.text().size());  // Code points, not bytes.
     return rt.NewList(right ? RightSplitSpace(rt, self, limit) : SplitSpace(rt, self, limit));
   }
   if (separator.empty()) return rt.Fail("empty separator");

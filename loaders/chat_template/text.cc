@@ -33,6 +33,18 @@ void Text::Append(std::string_view text, bool trusted) {
   AddRun(text.size(), trusted);
 }
 
+void Text::AppendRepeated(std::string_view text, size_t times, bool trusted) {
+  // Checked in one go, and before the product can overflow.
+  const auto limit = static_cast<size_t>(runtime_.limits().live_bytes);
+  if (text.empty() || times == 0 || !Grow(times > limit / text.size() ? limit + 1 : times * text.size())) return;
+  if (text.size() == 1) {
+    text_.append(times, text[0]);
+  } else {
+    for (size_t i = 0; i < times; ++i) text_.append(text);
+  }
+  AddRun(times * text.size(), trusted);
+}
+
 void Text::AppendSlice(const StringData& source, size_t begin, size_t end) {
   if (begin >= end || !Grow(end - begin)) return;
   text_.append(source.view.substr(begin, end - begin));
@@ -62,6 +74,7 @@ void Text::Truncate(size_t bytes) {
 }
 
 Value Text::Finish() {
+  runtime_.Step();
   auto* data = new StringData;
   data->owned = std::move(text_);
   data->view = data->owned;

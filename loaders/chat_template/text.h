@@ -19,6 +19,7 @@ class Text {
   ~Text();
 
   void Append(std::string_view text, bool trusted);
+  void AppendRepeated(std::string_view text, size_t times, bool trusted);
   void Append(const StringData& source) { AppendSlice(source, 0, source.view.size()); }
   // Bytes [begin, end) of `source`, each with the provenance it has there.
   void AppendSlice(const StringData& source, size_t begin, size_t end);

@@ -2,6 +2,8 @@
 
 #include <utf8proc.h>
 
+#include <cstring>
+
 namespace moe::chat {
 namespace {
 
@@ -34,6 +36,18 @@ std::string_view LongUpper(uint32_t c) {
     default:
       return {};
   }
+}
+
+// How many bytes from `pos` on are ASCII, counting up to `limit`: most text is, and eight at a time go fast.
+size_t AsciiRun(std::string_view text, size_t pos, size_t limit) {
+  const size_t end = limit < text.size() - pos ? pos + limit : text.size();
+  size_t at = pos;
+  for (uint64_t word = 0; at + sizeof(word) <= end; at += sizeof(word)) {
+    std::memcpy(&word, text.data() + at, sizeof(word));
+    if ((word & 0x8080808080808080u) != 0) break;
+  }
+  while (at < end && static_cast<unsigned char>(text[at]) < 0x80) ++at;
+  return at - pos;
 }
 
 bool IsCased(uint32_t c) {
@@ -110,13 +124,29 @@ void AppendUtf8(uint32_t c, std::string* out) {
 
 size_t CountCodePoints(std::string_view text) {
   size_t count = 0;
-  for (size_t pos = 0; pos < text.size(); ++count) pos += DecodeAt(text, pos).bytes;
+  for (size_t pos = 0; pos < text.size();) {
+    const size_t ascii = AsciiRun(text, pos, text.size());
+    count += ascii;
+    pos += ascii;
+    if (pos < text.size()) {
+      pos += DecodeAt(text, pos).bytes;
+      ++count;
+    }
+  }
   return count;
 }
 
 size_t OffsetOf(std::string_view text, size_t n) {
   size_t pos = 0;
-  for (; n > 0 && pos < text.size(); --n) pos += DecodeAt(text, pos).bytes;
+  while (n > 0 && pos < text.size()) {
+    const size_t ascii = AsciiRun(text, pos, n);
+    n -= ascii;
+    pos += ascii;
+    if (n > 0 && pos < text.size()) {
+      pos += DecodeAt(text, pos).bytes;
+      --n;
+    }
+  }
   return pos;
 }
 

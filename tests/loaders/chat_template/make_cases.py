@@ -307,7 +307,6 @@ s.count('o')
 'a-b-c'.rpartition('-')
 'abc'.partition('-')
 'abc'.rpartition('-')
-s.encode is defined
 neg|abs
 1.5|abs
 'x'|abs
@@ -595,7 +594,6 @@ namespace(a=1).a
 namespace(a=1)['a']
 namespace(a=1).b is defined
 namespace({'a': 1}, b=2).b
-namespace(_x=1)
 strftime_now('%Y-%m-%d %H:%M:%S')
 strftime_now('%d %b %Y %A %j %-d %p %I %y %% %B')
 strftime_now('%f|%z|%Z')
@@ -667,13 +665,11 @@ people[0].name ~ people[-1]['name']
 [[1, 2], [3]] | map('sum') | list
 [[1, 2], [3]] | sum(start=[]) | length
 loop
-self
 caller
 9223372036854775807
 -9223372036854775807 - 1
 true ~ false ~ none
 1.0 ~ 2
-'\N{BULLET}'
 u.upper() ~ u.title()
 'İI'.lower()
 'a\nb' | length
@@ -758,7 +754,7 @@ STATEMENTS = [
     "{% for x in xs %}{% if x == 1 %}{% continue %}{% endif %}{{ x }}{% endfor %}",
     "{% for x in xs %}{% if x == 1 %}{% break %}{% endif %}{{ x }}{% endfor %}",
     "{% for x in xs %}{% for y in xs %}{% if y == 1 %}{% break %}{% endif %}{{ x }}{{ y }} {% endfor %}{% endfor %}",
-    "{% for x in xs %}{% break %}{% else %}e{% endfor %}",
+    "{% for x in xs %}{% break %}{% else %}e{% endfor %}", "{% for x in xs %}{% continue %}{% else %}e{% endfor %}",
     "{% break %}", "{% continue %}",
     "{% for n in tree recursive %}{{ n.v }}{% if n.c %}({{ loop(n.c) }}){% endif %}{{ loop.depth }}{% endfor %}",
     "{% for x in xs %}{{ loop(xs) }}{% endfor %}",
