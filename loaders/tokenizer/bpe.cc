@@ -39,6 +39,30 @@ void BpeModel::BuildCharacterTable() {
   }
 }
 
+void BpeModel::BuildSeams(const std::vector<std::pair<int32_t, int32_t>>& merges) {
+  // Characters are symbols of their own only without affixes. And a merge of byte tokens or of the token for unknown
+  // text, which no known model has, would not show in the characters.
+  if (!continuing_prefix_.empty() || !end_suffix_.empty()) return;
+  const auto spells_itself = [&](int32_t id) {
+    return id != unknown_id_ && ReadByteToken(*vocabulary_.TokenOrNull(id)) < 0;
+  };
+  seams_.Reserve(merges.size());
+  for (const auto& [left, right] : merges) {
+    if (!spells_itself(left) || !spells_itself(right)) return;
+    const std::string& left_text = *vocabulary_.TokenOrNull(left);
+    const std::string& right_text = *vocabulary_.TokenOrNull(right);
+    if (left_text.empty() || right_text.empty()) return;
+    std::string before, behind;
+    AppendUtf8(PreviousCodePoint(left_text, left_text.size()), &before);
+    size_t pos = 0;
+    AppendUtf8(NextCodePoint(right_text, &pos), &behind);
+    const int32_t before_id = vocabulary_.Find(before);
+    const int32_t behind_id = vocabulary_.Find(behind);
+    if (before_id != kNone && behind_id != kNone) seams_.Add(before_id, behind_id, {});
+  }
+  has_seams_ = true;
+}
+
 Status BpeModel::Encode(std::string_view word, bool allow_special, std::vector<int32_t>* ids) const {
   if (cache_.Find(word, allow_special, ids)) return absl::OkStatus();
   if (ignore_merges_) {
@@ -51,11 +75,7 @@ Status BpeModel::Encode(std::string_view word, bool allow_special, std::vector<i
   std::vector<int32_t> symbols;
   symbols.reserve(word.size());
   MOE_RETURN_IF_ERROR(AppendSymbols(word, allow_special, &symbols));
-  if (symbols.size() <= kMaxShortWordSymbols) {
-    MergeShort(allow_special, &symbols);
-  } else {
-    MergeLong(allow_special, &symbols);
-  }
+  JoinSymbols(allow_special, &symbols);
   ids->insert(ids->end(), symbols.begin(), symbols.end());
   cache_.Insert(word, allow_special, symbols);
   return absl::OkStatus();
@@ -120,13 +140,33 @@ Status BpeModel::AppendSymbols(std::string_view word, bool allow_special, std::v
   return absl::OkStatus();
 }
 
-void BpeModel::MergeShort(bool allow_special, std::vector<int32_t>* symbols) const {
-  size_t count = symbols->size();
-  if (count < 2) return;
+void BpeModel::JoinSymbols(bool allow_special, std::vector<int32_t>* symbols) const {
+  const size_t count = symbols->size();
+  if (count <= kMaxShortWordSymbols) {
+    symbols->resize(JoinShort(allow_special, *symbols));
+    return;
+  }
+  size_t kept = 0;
+  for (size_t begin = 0; begin < count;) {
+    size_t end = begin + 1;
+    while (end < count && (!has_seams_ || seams_.Find((*symbols)[end - 1], (*symbols)[end]) != nullptr)) ++end;
+    const std::span<int32_t> part = std::span(*symbols).subspan(begin, end - begin);
+    const size_t left =
+        part.size() <= kMaxShortWordSymbols ? JoinShort(allow_special, part) : JoinLong(allow_special, part);
+    std::copy_n(part.begin(), left, symbols->begin() + static_cast<std::ptrdiff_t>(kept));
+    kept += left;
+    begin = end;
+  }
+  symbols->resize(kept);
+}
+
+size_t BpeModel::JoinShort(bool allow_special, std::span<int32_t> symbols) const {
+  size_t count = symbols.size();
+  if (count < 2) return count;
   // merges[i]: what joins symbol i and symbol i + 1.
   Merge merges[kMaxShortWordSymbols];
   const auto look_up = [&](size_t i) {
-    const Merge* merge = FindMerge((*symbols)[i], (*symbols)[i + 1], allow_special);
+    const Merge* merge = FindMerge(symbols[i], symbols[i + 1], allow_special);
     merges[i] = merge != nullptr ? *merge : Merge{kNoRank, kNone};
   };
   for (size_t i = 0; i + 1 < count; ++i) look_up(i);
@@ -136,19 +176,19 @@ void BpeModel::MergeShort(bool allow_special, std::vector<int32_t>* symbols) con
       if (merges[i].rank < merges[best].rank) best = i;
     }
     if (merges[best].rank == kNoRank) break;
-    (*symbols)[best] = merges[best].new_id;
+    symbols[best] = merges[best].new_id;
     for (size_t i = best + 1; i + 1 < count; ++i) {
-      (*symbols)[i] = (*symbols)[i + 1];
+      symbols[i] = symbols[i + 1];
       merges[i - 1] = merges[i];
     }
     --count;
     if (best > 0) look_up(best - 1);
     if (best + 1 < count) look_up(best);
   }
-  symbols->resize(count);
+  return count;
 }
 
-void BpeModel::MergeLong(bool allow_special, std::vector<int32_t>* symbols) const {
+size_t BpeModel::JoinLong(bool allow_special, std::span<int32_t> symbols) const {
   struct Candidate {
     uint32_t rank;
     uint32_t position;  // Of the left symbol.
@@ -158,14 +198,14 @@ void BpeModel::MergeLong(bool allow_special, std::vector<int32_t>* symbols) cons
     }
   };
   // A linked list over the symbols. A symbol that joined its left neighbour has id kNone.
-  const size_t count = symbols->size();
+  const size_t count = symbols.size();
   constexpr uint32_t kEnd = std::numeric_limits<uint32_t>::max();
   std::vector<uint32_t> previous(count), next(count);
   std::vector<Candidate> storage;
   storage.reserve(count * 2);
   std::priority_queue<Candidate> candidates(std::less<Candidate>(), std::move(storage));
   const auto consider = [&](uint32_t left, uint32_t right) {
-    const Merge* merge = FindMerge((*symbols)[left], (*symbols)[right], allow_special);
+    const Merge* merge = FindMerge(symbols[left], symbols[right], allow_special);
     if (merge != nullptr) candidates.push({merge->rank, left, merge->new_id});
   };
   for (size_t i = 0; i < count; ++i) {
@@ -177,19 +217,20 @@ void BpeModel::MergeLong(bool allow_special, std::vector<int32_t>* symbols) cons
     const Candidate top = candidates.top();
     candidates.pop();
     const uint32_t left = top.position;
-    if ((*symbols)[left] == kNone || next[left] == kEnd) continue;
+    if (symbols[left] == kNone || next[left] == kEnd) continue;
     const uint32_t right = next[left];
     // The pair may have changed since the candidate was noted.
-    const Merge* merge = FindMerge((*symbols)[left], (*symbols)[right], allow_special);
+    const Merge* merge = FindMerge(symbols[left], symbols[right], allow_special);
     if (merge == nullptr || merge->new_id != top.new_id) continue;
-    (*symbols)[left] = top.new_id;
-    (*symbols)[right] = kNone;
+    symbols[left] = top.new_id;
+    symbols[right] = kNone;
     next[left] = next[right];
     if (next[left] != kEnd) previous[next[left]] = left;
     if (previous[left] != kEnd) consider(previous[left], left);
     if (next[left] != kEnd) consider(left, next[left]);
   }
-  symbols->erase(std::remove(symbols->begin(), symbols->end(), kNone), symbols->end());
+  const auto end = std::remove(symbols.begin(), symbols.end(), kNone);
+  return static_cast<size_t>(end - symbols.begin());
 }
 
 }  // namespace moe

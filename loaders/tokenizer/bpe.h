@@ -6,8 +6,10 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "loaders/tokenizer/merge_table.h"
@@ -28,6 +30,7 @@ class BpeModel : public TokenModel {
   Status ReadMerges(const Json& json, std::string_view where);
   Status ReadSettings(const Json& json, std::string_view where);
   void BuildCharacterTable();
+  void BuildSeams(const std::vector<std::pair<int32_t, int32_t>>& merges);
 
   // Id of a token unless it may not be made; kNone if there is none.
   int32_t Lookup(std::string_view token, bool allow_special) const;
@@ -37,12 +40,18 @@ class BpeModel : public TokenModel {
   Status AppendSymbols(std::string_view word, bool allow_special, std::vector<int32_t>* symbols) const;
   int32_t CharacterId(std::string_view character, bool first, bool last, bool allow_special) const;
   bool AppendByteFallback(std::string_view text, std::vector<int32_t>* symbols) const;
-  // The joining, in place. The short one scans all pairs for each join, the long one keeps them in a heap.
-  void MergeShort(bool allow_special, std::vector<int32_t>* symbols) const;
-  void MergeLong(bool allow_special, std::vector<int32_t>* symbols) const;
+  // The joining, in place.
+  void JoinSymbols(bool allow_special, std::vector<int32_t>* symbols) const;
+  // The same for a part that joins with nothing outside. Returns how many symbols are left, at the front. The short one
+  // scans all pairs for each join, the long one keeps them in a heap.
+  size_t JoinShort(bool allow_special, std::span<int32_t> symbols) const;
+  size_t JoinLong(bool allow_special, std::span<int32_t> symbols) const;
 
   SpecialIds special_;
   MergeTable merges_;
+  // The pairs of characters that stand side by side where some merge joins. A long word falls apart between all others.
+  MergeTable seams_;
+  bool has_seams_ = false;
   std::string continuing_prefix_;  // In front of every character but the first.
   std::string end_suffix_;         // Behind the last character.
   int32_t unknown_id_ = Vocabulary::kNone;

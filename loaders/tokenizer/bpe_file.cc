@@ -1,6 +1,7 @@
 // Reading a BPE model from a tokenizer.json.
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "loaders/tokenizer/bpe.h"
 #include "loaders/tokenizer/byte_token.h"
@@ -73,6 +74,8 @@ Status BpeModel::ReadSettings(const Json& json, std::string_view where) {
 Status BpeModel::ReadMerges(const Json& json, std::string_view where) {
   MOE_ASSIGN_OR_RETURN(const Json* list, RequireArray(json, "merges", where));
   merges_.Reserve(list->size());
+  std::vector<std::pair<int32_t, int32_t>> pairs;
+  pairs.reserve(list->size());
   uint32_t rank = 0;
   for (size_t i = 0; i < list->size(); ++i) {
     const Json& entry = (*list)[i];
@@ -94,7 +97,9 @@ Status BpeModel::ReadMerges(const Json& json, std::string_view where) {
       return InvalidError(entry_where, ": the result \"", joined, "\" is not in ", where, ".vocab");
     }
     merges_.Add(left, right, {rank++, new_id});
+    pairs.emplace_back(left, right);
   }
+  BuildSeams(pairs);
   return absl::OkStatus();
 }
 

@@ -36,10 +36,10 @@ Ids JoinByDefinition(Ids symbols, const std::map<std::pair<int, int>, std::pair<
 }
 
 TEST(Bpe, EqualsItsDefinition) {
-  // Random merges over three letters: many ties and overlaps, words of all lengths.
+  // Random merges over five letters: many ties and overlaps, words of all lengths.
   std::mt19937 random(11);
   for (int table = 0; table < 20; ++table) {
-    std::vector<std::string> tokens = {"a", "b", "c"};
+    std::vector<std::string> tokens = {"a", "b", "c", "d", "e"};
     json merge_list = json::array();
     std::map<std::pair<int, int>, std::pair<int, int>> merges;
     for (int i = 0; i < 40; ++i) {
@@ -60,7 +60,7 @@ TEST(Bpe, EqualsItsDefinition) {
       std::string text;
       Ids symbols;
       for (int i = 0; i < 1 + word; ++i) {
-        symbols.push_back(static_cast<int>(random() % 3));
+        symbols.push_back(static_cast<int>(random() % 5));
         text += static_cast<char>('a' + symbols.back());
       }
       ASSERT_EQ(Encode(*tokenizer, text), JoinByDefinition(symbols, merges)) << text;
