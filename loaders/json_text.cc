@@ -120,20 +120,51 @@ std::string ReplaceNonFinite(std::string_view text) {
   return out;
 }
 
+// Length of the UTF-8 sequence at the start of `text`, 0 if there is none. (Overlong forms and surrogates pass: this
+// decides what a terminal can show, not what a tokenizer may read.)
+size_t Utf8Length(std::string_view text) {
+  const auto lead = static_cast<unsigned char>(text[0]);
+  const size_t length = lead < 0x80                   ? 1
+                        : lead >= 0xc2 && lead < 0xe0 ? 2
+                        : lead >= 0xe0 && lead < 0xf0 ? 3
+                        : lead >= 0xf0 && lead < 0xf5 ? 4
+                                                      : 0;
+  if (length == 0 || length > text.size()) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) return 0;
+  }
+  return length;
+}
+
+// At most about `longest` bytes of `text`, control characters and bytes that are not UTF-8 escaped.
+std::string Printable(std::string_view text, size_t longest) {
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string shown;
+  while (!text.empty() && shown.size() < longest) {
+    const size_t length = Utf8Length(text);
+    if (length == 0) {
+      const auto byte = static_cast<unsigned char>(text[0]);
+      shown += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+    } else {
+      shown += EscapeControl(text.substr(0, length));
+    }
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  return text.empty() ? shown : shown + "…";
+}
+
 }  // namespace
 
 std::string Quoted(std::string_view text) {
   constexpr size_t kLongest = 200;
-  std::string shown = EscapeControl(text.substr(0, kLongest));
-  if (text.size() > kLongest) shown += "…";
-  return "\"" + shown + "\"";
+  return Cat('"', Printable(text, kLongest), '"');
 }
 
 std::string ShortParseError(const nlohmann::detail::exception& error) {
   std::string_view text = error.what();
   const size_t bracket = text.find("] ");
   if (bracket != std::string_view::npos) text.remove_prefix(bracket + 2);
-  return EscapeControl(text.substr(0, 160));
+  return Printable(text, 160);
 }
 
 StatusOr<json> ParseJson(std::string_view text, const std::string& file, const JsonLimits& limits) {

@@ -89,7 +89,7 @@ class MappedWeightStore : public WeightStore {
 // One pass over what the spec needs, one over what the files hold.
 class Resolver {
  public:
-  Resolver(const ModelSpec& spec, const TensorRules& rules, std::unique_ptr<Checkpoint> checkpoint)
+  Resolver(ModelSpec& spec, const TensorRules& rules, std::unique_ptr<Checkpoint> checkpoint)
       : spec_(spec), rules_(rules), checkpoint_(std::move(checkpoint)), used_(checkpoint_->tensors().size(), false) {}
 
   StatusOr<std::unique_ptr<WeightStore>> Run() {
@@ -170,7 +170,8 @@ class Resolver {
     if (need.name == "embed") note(&any_dtype_);
   }
 
-  // A stored head beside tied embeddings. Used by nobody, since the spec says that the head is the embedding matrix.
+  // A stored head beside tied embeddings. Equal: not needed. Different: config and file contradict each other, and the
+  // file wins, as in transformers (the numbers the checkpoint was made with need its own head).
   void TakeTiedHead() {
     if (!spec_.tied_head || !error_.ok()) return;
     const std::vector<TensorRule>* rules = rules_.Find("lm_head");
@@ -186,16 +187,19 @@ class Resolver {
                          (head.empty() || std::memcmp(head.data(), embedding.data(), head.size()) == 0);
       tensor(found).file->view().Release(head);
       tensor(embed->second.tensor).file->view().Release(embedding);
-      used_[static_cast<size_t>(found)] = true;
-      head_ignored_ = found;
-      ++ignored_;
       if (equal) {
+        used_[static_cast<size_t>(found)] = true;
+        head_ignored_ = found;
+        ++ignored_;
         MOE_LOG(kInfo) << listing() << ": " << rule.checkpoint
                        << " equals the embedding matrix and is not loaded twice";
-      } else {
-        MOE_LOG(kInfo) << listing() << ": " << rule.checkpoint
-                       << " is ignored, since tie_word_embeddings is true and it differs from the embedding matrix";
+        return;
       }
+      MOE_LOG(kWarning) << listing() << ": " << rule.checkpoint << " differs from the embedding matrix although "
+                        << "tie_word_embeddings is true; the stored head is used";
+      spec_.tied_head = false;
+      Resolve({"lm_head", spec_.vocab_size, spec_.hidden_size, false});
+      return;
     }
   }
 
@@ -249,7 +253,7 @@ class Resolver {
     return absl::OkStatus();
   }
 
-  const ModelSpec& spec_;
+  ModelSpec& spec_;
   const TensorRules& rules_;
   std::unique_ptr<Checkpoint> checkpoint_;
   std::vector<bool> used_;
@@ -266,10 +270,10 @@ class Resolver {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<WeightStore>> OpenWeightStore(const ModelFiles& files, const ModelSpec& spec,
+StatusOr<std::unique_ptr<WeightStore>> OpenWeightStore(const ModelFiles& files, ModelSpec* spec,
                                                        const TensorRules& rules) {
   MOE_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint, Checkpoint::Open(files));
-  return Resolver(spec, rules, std::move(checkpoint)).Run();
+  return Resolver(*spec, rules, std::move(checkpoint)).Run();
 }
 
 }  // namespace moe

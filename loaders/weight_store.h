@@ -50,8 +50,9 @@ class WeightStore {
 
 // Maps the checkpoint's files and matches their tensors with what `spec` needs, strictly both ways: a missing tensor, a
 // wrong shape, or a tensor that is neither used nor ignored by a rule is INVALID; a quantised or non-float weight is
-// UNSUPPORTED. Copies nothing.
-StatusOr<std::unique_ptr<WeightStore>> OpenWeightStore(const ModelFiles& files, const ModelSpec& spec,
+// UNSUPPORTED. Copies nothing. A head stored beside tied embeddings is skipped if it equals them; if it differs it is
+// used and spec->tied_head becomes false.
+StatusOr<std::unique_ptr<WeightStore>> OpenWeightStore(const ModelFiles& files, ModelSpec* spec,
                                                        const TensorRules& rules);
 
 }  // namespace moe

@@ -25,11 +25,12 @@ AttentionSpec ReadGroupedQueryAttention(ConfigReader* config, const ModelSpec& s
   AttentionSpec attn;
   attn.num_heads = config->Int("num_attention_heads", 1, limits::kMaxHeads);
   attn.num_kv_heads = config->Int("num_key_value_heads", 1, limits::kMaxHeads);
-  if (!config->Has("head_dim") && config->ok() && spec.hidden_size % attn.num_heads != 0) {
+  const FieldNames head_dim = {"head_dim", "attention_head_dim"};
+  if (!config->Has(head_dim) && config->ok() && spec.hidden_size % attn.num_heads != 0) {
     config->Invalid("num_attention_heads", Cat("is ", attn.num_heads, ", which does not divide hidden_size (",
                                                spec.hidden_size, "), and head_dim is absent"));
   }
-  attn.head_dim = config->IntOr("head_dim", spec.hidden_size / attn.num_heads, 1, limits::kMaxHeadDim);
+  attn.head_dim = config->IntOr(head_dim, spec.hidden_size / attn.num_heads, 1, limits::kMaxHeadDim);
   attn.v_head_dim = attn.head_dim;
   attn.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(attn.head_dim)));
   return attn;

@@ -60,16 +60,16 @@ Mamba2Spec ReadMamba(ConfigReader* config, float norm_eps) {
   mamba.num_heads = config->Int("mamba_num_heads", 1, limits::kMaxHeads);
   mamba.head_dim = config->Int("mamba_head_dim", 1, limits::kMaxHeadDim);
   mamba.state_size = config->Int("ssm_state_size", 1, limits::kMaxHeadDim);
-  mamba.num_groups = config->Int("n_groups", 1, limits::kMaxHeads);
-  mamba.conv_kernel = config->Int("conv_kernel", 1, 64);
-  mamba.conv_bias = config->BoolOr("use_conv_bias", true);
+  mamba.num_groups = config->Int({"n_groups", "mamba_n_groups"}, 1, limits::kMaxHeads);
+  mamba.conv_kernel = config->Int({"conv_kernel", "mamba_d_conv"}, 1, 64);
+  mamba.conv_bias = config->BoolOr({"use_conv_bias", "mamba_conv_bias"}, true);
   mamba.proj_bias = config->BoolOr("use_bias", false);
   mamba.norm_eps = norm_eps;
   config->ExpectString("mamba_hidden_act", {"silu"});
-  config->ExpectBool("mamba_proj_bias", mamba.proj_bias);
+  if (!mamba.proj_bias) config->ExpectBool("mamba_proj_bias", false);
   // Only this clamps the step size; time_step_min and _max describe how dt_bias was initialised.
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  const std::vector<double> limit = config->FloatList("time_step_limit", 0, kInfinity);
+  const std::vector<double> limit = config->FloatList({"time_step_limit", "mamba_dt_limit"}, 0, kInfinity);
   if (limit.size() == 2) {
     mamba.dt_min = static_cast<float>(limit[0]);
     mamba.dt_max = static_cast<float>(limit[1]);
@@ -151,6 +151,7 @@ void ReadNemotronH(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
   LayerSpec mamba, attention, mlp, sparse;
   if (pattern.find(kMamba) != std::string::npos) mamba = {ReadMamba(config, eps), norm, {}, norm};
   if (pattern.find(kAttention) != std::string::npos) {
+    config->Int({"head_dim", "attention_head_dim"}, 1, limits::kMaxHeadDim);  // not hidden_size / heads here
     AttentionSpec attn = ReadGroupedQueryAttention(config, *spec);
     attn.qkv_bias = attn.output_bias = config->BoolOr("attention_bias", false);
     attention = {attn, norm, {}, norm};

@@ -1,0 +1,86 @@
+#include "loaders/model_loader.h"
+
+#include "loaders/architectures.h"
+#include "loaders/json_text.h"
+
+namespace moe {
+namespace {
+
+constexpr const char* kConfig = "config.json";
+constexpr const char* kGenerationConfig = "generation_config.json";
+constexpr const char* kTokenizer = "tokenizer.json";
+constexpr const char* kTokenizerConfig = "tokenizer_config.json";
+constexpr const char* kTemplateFile = "chat_template.jinja";
+
+Status ReadGeneration(const ModelFiles& files, LoadedModel* model) {
+  if (files.Has(kGenerationConfig)) {
+    MOE_ASSIGN_OR_RETURN(const auto view, files.Open(kGenerationConfig));
+    MOE_ASSIGN_OR_RETURN(model->generation, ParseGenerationConfig(view->text(), kGenerationConfig));
+  }
+  const std::vector<int32_t>& own = model->generation.eos_token_ids;
+  for (const int32_t id : own) {
+    if (id >= model->spec.vocab_size) {
+      return InvalidError(kGenerationConfig, ": eos_token_id is ", id, ", expected 0 to vocab_size - 1 (",
+                          model->spec.vocab_size - 1, ")");
+    }
+  }
+  model->eos_token_ids = own.empty() ? model->spec.eos_token_ids : own;
+  return absl::OkStatus();
+}
+
+Status ReadTokenizer(const ModelFiles& files, std::string_view tokenizer_config, LoadedModel* model) {
+  if (!files.Has(kTokenizer)) return absl::OkStatus();
+  MOE_ASSIGN_OR_RETURN(const auto view, files.Open(kTokenizer));
+  MOE_ASSIGN_OR_RETURN(model->tokenizer, Tokenizer::Create(view->text(), tokenizer_config));
+  if (model->tokenizer->vocab_size() > model->spec.vocab_size) {
+    return InvalidError(kTokenizer, ": has the id ", model->tokenizer->vocab_size() - 1, ", but vocab_size in ",
+                        kConfig, " is ", model->spec.vocab_size);
+  }
+  return absl::OkStatus();
+}
+
+// As in transformers, a chat_template.jinja replaces the template in tokenizer_config.json.
+Status ReadChatTemplate(const ModelFiles& files, std::string_view tokenizer_config, LoadedModel* model) {
+  nlohmann::ordered_json config = nlohmann::ordered_json::object();
+  if (!tokenizer_config.empty()) {
+    MOE_ASSIGN_OR_RETURN(const nlohmann::json parsed, ParseJson(tokenizer_config, kTokenizerConfig));
+    if (!parsed.is_object())
+      return InvalidError(kTokenizerConfig, ": is a ", parsed.type_name(), ", expected an object");
+    config = nlohmann::ordered_json(parsed);
+  }
+  const std::map<std::string, std::string> special_tokens = SpecialTokensFromConfig(config);
+  if (files.Has(kTemplateFile)) {
+    MOE_ASSIGN_OR_RETURN(const auto view, files.Open(kTemplateFile));
+    MOE_ASSIGN_OR_RETURN(model->chat_template,
+                         ChatTemplates::Create(std::string(view->text()), special_tokens, kTemplateFile));
+  } else if (config.contains("chat_template") && !config["chat_template"].is_null()) {
+    MOE_ASSIGN_OR_RETURN(model->chat_template,
+                         ChatTemplates::Create(config["chat_template"], special_tokens, kTokenizerConfig));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const ModelFiles& files, const LoadOptions& options) {
+  auto model = std::make_unique<LoadedModel>();
+  model->path = files.description();
+  MOE_ASSIGN_OR_RETURN(const auto config, files.Open(kConfig));
+  MOE_ASSIGN_OR_RETURN(ModelDescription description, ReadModelConfig(config->text(), kConfig));
+  model->spec = std::move(description.spec);
+  MOE_RETURN_IF_ERROR(ReadGeneration(files, model.get()));
+
+  std::shared_ptr<const FileView> tokenizer_config;
+  if (files.Has(kTokenizerConfig)) {
+    MOE_ASSIGN_OR_RETURN(tokenizer_config, files.Open(kTokenizerConfig));
+  }
+  const std::string_view tokenizer_text = tokenizer_config ? tokenizer_config->text() : std::string_view();
+  MOE_RETURN_IF_ERROR(ReadTokenizer(files, tokenizer_text, model.get()));
+  MOE_RETURN_IF_ERROR(ReadChatTemplate(files, tokenizer_text, model.get()));
+  if (options.weights) {
+    MOE_ASSIGN_OR_RETURN(model->weights, OpenWeightStore(files, &model->spec, description.rules));
+  }
+  return model;
+}
+
+}  // namespace moe

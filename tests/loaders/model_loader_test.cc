@@ -1,0 +1,141 @@
+#include "loaders/model_loader.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/loaders/tiny_checkpoint.h"
+
+namespace moe {
+namespace {
+
+using moe::testing::FileMap;
+using moe::testing::SoundFiles;
+using nlohmann::json;
+
+StatusOr<std::unique_ptr<LoadedModel>> Load(const FileMap& files, const LoadOptions& options = {}) {
+  return LoadModel(*moe::testing::InMemory(files), options);
+}
+
+std::string Prompt(const LoadedModel& model) {
+  ChatRenderInput input;
+  input.messages = nlohmann::ordered_json::array({{{"role", "user"}, {"content", "hell"}}});
+  const auto pieces = model.chat_template->Render(input);
+  EXPECT_TRUE(pieces.ok()) << pieces.status();
+  return pieces.ok() ? JoinPieces(*pieces) : "";
+}
+
+void ExpectError(const FileMap& files, const char* kind, const std::string& file, const std::string& word) {
+  const Status status = Load(files).status();
+  EXPECT_EQ(ErrorKind(status), kind) << file << " " << word << ": " << status;
+  EXPECT_NE(std::string(status.message()).find(file), std::string::npos) << status;
+  EXPECT_NE(std::string(status.message()).find(word), std::string::npos) << status;
+}
+
+TEST(ModelLoaderTest, EmbeddedDemoIsComplete) {
+  const auto model = LoadModel(*OpenEmbeddedDemo(), {});
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)->path, "embedded:shakespeare-nemotronh");
+  EXPECT_NE((*model)->weights, nullptr);
+  ASSERT_NE((*model)->tokenizer, nullptr);
+  ASSERT_NE((*model)->chat_template, nullptr);
+  EXPECT_EQ((*model)->tokenizer->vocab_size(), 2048);
+  EXPECT_EQ((*model)->eos_token_ids, (std::vector<int32_t>{2047, 2045}));  // generation_config.json's
+  EXPECT_EQ((*model)->spec.eos_token_ids, std::vector<int32_t>{2047});
+  EXPECT_EQ((*model)->generation.top_k, 40);
+  EXPECT_EQ((*model)->generation.temperature, 0.8);
+  EXPECT_EQ((*model)->generation.max_new_tokens, 200);
+  EXPECT_FALSE((*model)->generation.min_p.has_value());
+  EXPECT_EQ(Prompt(**model), "<|im_start|>user\nhell<|im_end|>\n<|im_start|>assistant\n");
+}
+
+TEST(ModelLoaderTest, OptionalFilesMayBeAbsent) {
+  FileMap files = SoundFiles();
+  files.erase("generation_config.json");
+  files.erase("tokenizer.json");
+  files.erase("tokenizer_config.json");
+  const auto model = Load(files);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)->tokenizer, nullptr);
+  EXPECT_EQ((*model)->chat_template, nullptr);
+  EXPECT_EQ((*model)->eos_token_ids, std::vector<int32_t>{1});
+}
+
+TEST(ModelLoaderTest, DescriptionWithoutWeights) {
+  FileMap files = SoundFiles();
+  files.erase("model.safetensors");
+  const auto model = Load(files, {.weights = false});
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)->weights, nullptr);
+  EXPECT_NE((*model)->tokenizer, nullptr);
+  EXPECT_FALSE(Load(files).ok());
+}
+
+TEST(ModelLoaderTest, TemplateFileWinsOverTheConfig) {
+  FileMap files = SoundFiles();
+  files["tokenizer_config.json"] = R"({"bos_token": "<s>", "chat_template": "config {{ bos_token }}"})";
+  auto model = Load(files);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(Prompt(**model), "config <s>");
+  files["chat_template.jinja"] = "file {{ bos_token }} {{ messages[0].content }}";
+  model = Load(files);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(Prompt(**model), "file <s> hell");
+}
+
+TEST(ModelLoaderTest, BadTemplates) {
+  FileMap files = SoundFiles();
+  files["chat_template.jinja"] = "{% for %}";
+  ExpectError(files, "INVALID", "chat_template.jinja", "line 1");
+  files = SoundFiles();
+  files["tokenizer_config.json"] = R"({"chat_template": 7})";
+  ExpectError(files, "INVALID", "tokenizer_config.json", "chat_template");
+}
+
+TEST(ModelLoaderTest, BadTokenizers) {
+  FileMap files = SoundFiles();
+  files["tokenizer.json"].resize(400);
+  ExpectError(files, "CORRUPT", "tokenizer.json", "JSON");
+
+  json tokenizer = moe::testing::TinyTokenizer();
+  tokenizer["model"]["vocab"]["hell"] = tokenizer["model"]["vocab"]["ll"];
+  files["tokenizer.json"] = tokenizer.dump();
+  ExpectError(files, "INVALID", "tokenizer.json", "id");
+
+  tokenizer = moe::testing::TinyTokenizer();
+  tokenizer["model"]["type"] = "Telepathy";
+  files["tokenizer.json"] = tokenizer.dump();
+  ExpectError(files, "UNSUPPORTED", "tokenizer.json", "model");
+
+  tokenizer = moe::testing::TinyTokenizer();
+  tokenizer["model"]["vocab"]["hello"] = 20;
+  files["tokenizer.json"] = tokenizer.dump();
+  ExpectError(files, "INVALID", "tokenizer.json", "vocab_size");
+}
+
+TEST(ModelLoaderTest, BadGenerationConfigs) {
+  const struct {
+    const char* text;
+    const char* word;
+  } cases[] = {
+      {R"({"temperature": "hot"})", "temperature"},
+      {R"({"top_p": 1.5})", "top_p"},
+      {R"({"top_k": 0.5})", "top_k"},
+      {R"({"max_new_tokens": 0})", "max_new_tokens"},
+      {R"({"do_sample": 1})", "do_sample"},
+      {R"({"eos_token_id": [1, 20]})", "eos_token_id"},
+      {R"({"eos_token_id": -1})", "eos_token_id"},
+      {R"({"repetition_penalty": 0})", "repetition_penalty"},
+      {R"([])", "object"},
+      {R"({"min_p": null, "min_p": null})", "duplicate"},
+  };
+  for (const auto& one : cases) {
+    FileMap files = SoundFiles();
+    files["generation_config.json"] = one.text;
+    ExpectError(files, "INVALID", "generation_config.json", one.word);
+  }
+  FileMap files = SoundFiles();
+  files["generation_config.json"] = "{";
+  ExpectError(files, "CORRUPT", "generation_config.json", "JSON");
+}
+
+}  // namespace
+}  // namespace moe
