@@ -30,7 +30,7 @@ namespace moe {
 struct EngineLoopOptions {
   SchedulerOptions scheduler;
   int64_t max_queue = 1024;          // requests of which nothing has started; more: RESOURCE_EXHAUSTED
-  std::vector<int32_t> expert_rank;  // [moe_layers, experts] for EngineStats::rank_expert_tokens; empty: rank 0
+  std::vector<int32_t> expert_rank;  // for EngineStats::rank_expert_tokens; see LoopStats
 };
 
 class EngineLoop {

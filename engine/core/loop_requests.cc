@@ -13,6 +13,12 @@ bool Has(const std::vector<int32_t>& ids, int32_t id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
+// The position that the first of a slice's prompt_tokens tells of: a row tells of the token after it, and nothing
+// precedes position 0, whose empty entry comes with the first slice.
+int64_t FirstDescribed(const SlicePlan& slice) {
+  return slice.first_pos == 0 ? 0 : slice.first_pos + 1;
+}
+
 }  // namespace
 
 void LoopRequests::Submit(uint64_t handle, std::shared_ptr<const Request> request, std::shared_ptr<ResponseSink> sink,
@@ -133,10 +139,11 @@ Status LoopRequests::CheckResult(const StepPlan& plan, const StepResult& result)
       return absl::InternalError(Cat("rank ", r, " answered ", results.size(), " of ", slices.size(), " slices"));
     }
     for (size_t i = 0; i < slices.size(); ++i) {
-      const int64_t count = slices[i].count;
+      const Sequence* sequence = scheduler_->Find(slices[i].id);
+      const int64_t described = static_cast<int64_t>(results[i].prompt_tokens.size());
       if (results[i].id != slices[i].id || results[i].token.has_value() != slices[i].sample ||
-          static_cast<int64_t>(results[i].prompt_tokens.size()) > count ||
-          static_cast<int64_t>(results[i].expert_ids.size()) % count != 0) {
+          (sequence != nullptr && described > 0 && FirstDescribed(slices[i]) + described > sequence->prompt_len) ||
+          static_cast<int64_t>(results[i].expert_ids.size()) % slices[i].count != 0) {
         return absl::InternalError(Cat("rank ", r, " answered slice ", i, " with something else"));
       }
     }
@@ -171,9 +178,8 @@ void LoopRequests::TakeSlice(const SlicePlan& plan, SliceResult& result, double 
 
   if (!result.prompt_tokens.empty()) {
     choice.prompt.resize(prompt_len);
-    for (size_t j = 0; j < result.prompt_tokens.size() && plan.first_pos + static_cast<int64_t>(j) < prompt_len; ++j) {
-      choice.prompt[plan.first_pos + j] = std::move(result.prompt_tokens[j]);
-    }
+    int64_t position = FirstDescribed(plan);
+    for (TokenInfo& info : result.prompt_tokens) choice.prompt[position++] = std::move(info);
   }
   if (state.request->routed_experts) {
     const int64_t width = static_cast<int64_t>(result.expert_ids.size()) / plan.count;

@@ -41,7 +41,7 @@ double TokenRate::PerSecond(double now) const {
 }
 
 LoopStats::LoopStats(const ModelSpec& spec, int num_ranks, std::vector<int32_t> expert_rank)
-    : num_experts_(spec.MaxExperts()), expert_rank_(std::move(expert_rank)) {
+    : expert_rank_(std::move(expert_rank)) {
   stats_.queue_seconds = Histogram(kLatencyEdges);
   stats_.time_to_first_token_seconds = Histogram(kFirstTokenEdges);
   stats_.inter_token_seconds = Histogram(kInterTokenEdges);
@@ -55,6 +55,7 @@ LoopStats::LoopStats(const ModelSpec& spec, int num_ranks, std::vector<int32_t> 
     MoeLayerStats& moe = stats_.moe_layers.emplace_back();
     moe.layer = layer;
     moe.tokens_per_expert.resize(std::get<MoeSpec>(spec.layers[layer].ffn).num_experts);
+    num_experts_ += moe.tokens_per_expert.size();
   }
   stats_.ranks = num_ranks;
   stats_.rank_expert_tokens.resize(num_ranks);
@@ -63,11 +64,11 @@ LoopStats::LoopStats(const ModelSpec& spec, int num_ranks, std::vector<int32_t> 
 void LoopStats::AddExperts(const StepResult& result) {
   const size_t layers = stats_.moe_layers.size();
   for (const RankResult& rank : result.ranks) {
-    if (rank.expert_tokens.size() != layers * static_cast<size_t>(num_experts_)) continue;
+    if (rank.expert_tokens.size() != num_experts_) continue;
+    size_t at = 0;
     for (size_t l = 0; l < layers; ++l) {
       std::vector<uint64_t>& per_expert = stats_.moe_layers[l].tokens_per_expert;
-      for (size_t e = 0; e < per_expert.size(); ++e) {
-        const size_t at = l * num_experts_ + e;
+      for (size_t e = 0; e < per_expert.size(); ++e, ++at) {
         int64_t rows = rank.expert_tokens[at];
         if (rows < 0) {
           if (!std::exchange(warned_, true)) {

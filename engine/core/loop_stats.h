@@ -34,7 +34,8 @@ class TokenRate {
 
 class LoopStats {
  public:
-  // `expert_rank` [moe_layers, experts]: which rank computes an expert; empty: rank 0 all of them.
+  // `expert_rank`: which rank computes an expert, the experts of one MoE layer after those of the one before (as in
+  // RankResult::expert_tokens); empty: rank 0 all of them.
   LoopStats(const ModelSpec& spec, int num_ranks, std::vector<int32_t> expert_rank);
 
   // What one finished step adds. The vectors are the caller's to reuse.
@@ -69,7 +70,7 @@ class LoopStats {
   mutable std::mutex mutex_;
   EngineStats stats_;  // guarded by mutex_, like the rest
   TokenRate rate_;
-  int64_t num_experts_ = 0;
+  size_t num_experts_ = 0;  // over all layers
   std::vector<int32_t> expert_rank_;
   bool warned_ = false;
 };

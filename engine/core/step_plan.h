@@ -53,14 +53,15 @@ struct StepPlan {
 struct SliceResult {
   SequenceId id = 0;
   std::optional<TokenInfo> token;  // when the slice sampled
-  std::vector<TokenInfo>
-      prompt_tokens;  // with prompt_logprobs: entries for positions first_pos … (of the token AT that position)
+  // With prompt_logprobs: what the slice's rows say about prompt tokens. A row tells of the token at the position after
+  // it; the first slice begins with the empty entry of position 0.
+  std::vector<TokenInfo> prompt_tokens;
   std::vector<int32_t> expert_ids;  // with routed_experts: [count, moe_layers, top_k]
 };
 
 struct RankResult {
   std::vector<SliceResult> slices;     // in the plan's order
-  std::vector<int64_t> expert_tokens;  // [moe_layers, experts]: rows this rank's tokens sent to each expert this step
+  std::vector<int64_t> expert_tokens;  // by MoE layer, then expert: rows this rank's tokens sent to each expert this step
   double compute_seconds = 0;
   double exchange_seconds = 0;
 };

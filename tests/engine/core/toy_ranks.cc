@@ -117,12 +117,6 @@ SliceResult ToyRanks::RunSlice(Rank& rank, const SlicePlan& slice) {
   uint64_t hash = 7;
   State* state = init.state_slot >= 0 ? &rank.states[init.state_slot] : nullptr;
   for (int64_t p = 0; p < end; ++p) {
-    if (p >= slice.first_pos && init.prompt_logprobs && p < init.prompt_len) {
-      TokenInfo info;
-      info.id = init.tokens[p];
-      if (p > 0) info.logprob = LogprobFor(hash);
-      result.prompt_tokens.push_back(info);
-    }
     hash = Hash(hash, static_cast<uint64_t>(init.tokens[p]));
     uint64_t& entry = rank.cache[s.blocks[p / kKvBlockTokens]][p % kKvBlockTokens];
     if (p < slice.first_pos) {
@@ -133,6 +127,12 @@ SliceResult ToyRanks::RunSlice(Rank& rank, const SlicePlan& slice) {
       continue;
     }
     entry = hash;
+    if (init.prompt_logprobs && p == 0) result.prompt_tokens.emplace_back().id = init.tokens[0];
+    if (init.prompt_logprobs && p + 1 < init.prompt_len) {
+      TokenInfo& info = result.prompt_tokens.emplace_back();
+      info.id = init.tokens[p + 1];
+      info.logprob = LogprobFor(hash);
+    }
     if (init.routed_experts) ExpertsFor(hash, result.expert_ids);
   }
   if (state != nullptr) *state = {hash, end};

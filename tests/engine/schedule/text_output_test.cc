@@ -1,0 +1,88 @@
+#include "engine/text/text_output.h"
+
+#include <fstream>
+#include <sstream>
+
+#include "gtest/gtest.h"
+
+namespace moe {
+namespace {
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::stringstream bytes;
+  bytes << in.rdbuf();
+  return bytes.str();
+}
+
+class TextOutputTest : public ::testing::Test {
+ protected:
+  TextOutputTest() {
+    const std::string dir = std::string(MOE_SOURCE_DIR) + "/loaders/demo/shakespeare-qwen3moe/";
+    auto tokenizer = Tokenizer::Create(ReadFile(dir + "tokenizer.json"), ReadFile(dir + "tokenizer_config.json"));
+    if (!tokenizer.ok()) ADD_FAILURE() << tokenizer.status();
+    tokenizer_ = std::move(*tokenizer);
+  }
+  std::vector<int32_t> Encode(std::string_view text) {
+    return *tokenizer_->Encode(text, {.add_special_tokens = false});
+  }
+  int32_t AnySpecial() {
+    for (int32_t id = 0; id < tokenizer_->vocab_size(); ++id) {
+      if (tokenizer_->IsSpecial(id)) return id;
+    }
+    return -1;
+  }
+  std::unique_ptr<Tokenizer> tokenizer_;
+};
+
+TEST_F(TextOutputTest, DeltasAreTheTextAndWholeCharacters) {
+  const std::string text = "ROMEO: O, she doth teach \xF0\x9F\x98\x80 the torches \xE2\x80\x94 to burn bright!";
+  TextOutput out(*tokenizer_, {});
+  std::string joined;
+  for (int32_t id : Encode(text)) {
+    const std::string delta = out.Push(id, false);
+    if (!delta.empty()) {
+      EXPECT_NE(static_cast<unsigned char>(delta[0]) & 0xC0, 0x80) << "begins inside a character";
+    }
+    joined += delta;
+  }
+  joined += out.Finish();
+  EXPECT_EQ(joined, text);
+  EXPECT_FALSE(out.stopped());
+}
+
+TEST_F(TextOutputTest, StopStringOverTokens) {
+  for (bool include : {false, true}) {
+    TextOutput out(*tokenizer_, {.stop = {"teach the", "burn"}, .include_stop = include});
+    std::string joined;
+    for (int32_t id : Encode("ROMEO: O, she doth teach the torches to burn bright!")) joined += out.Push(id, false);
+    joined += out.Finish();
+    EXPECT_EQ(joined, include ? "ROMEO: O, she doth teach the" : "ROMEO: O, she doth ");
+    EXPECT_TRUE(out.stopped());
+    EXPECT_EQ(out.stop_match(), "teach the");
+  }
+}
+
+TEST_F(TextOutputTest, TheEndTokenIsNotShown) {
+  const std::vector<int32_t> ids = Encode("to burn");
+  TextOutput ordinary(*tokenizer_, {});
+  EXPECT_EQ(ordinary.Push(ids[0], true) + ordinary.Finish(), "") << "a stop token that is an ordinary word";
+  const int32_t special = AnySpecial();
+  ASSERT_GE(special, 0);
+  TextOutput hidden(*tokenizer_, {});
+  EXPECT_EQ(hidden.Push(special, true) + hidden.Finish(), "");
+  TextOutput kept(*tokenizer_, {.keep_special_tokens = true});
+  EXPECT_EQ(kept.Push(special, true) + kept.Finish(), tokenizer_->IdToToken(special));
+}
+
+TEST_F(TextOutputTest, HeldBackTextComesWithFinish) {
+  TextOutput out(*tokenizer_, {.stop = {"bright!!"}});
+  std::string joined;
+  for (int32_t id : Encode("burn bright!")) joined += out.Push(id, false);
+  EXPECT_EQ(joined, "burn ");
+  EXPECT_EQ(out.Finish(), "bright!");
+  EXPECT_FALSE(out.stopped());
+}
+
+}  // namespace
+}  // namespace moe
