@@ -20,6 +20,8 @@ namespace {
 
 // 12 rows × 2 blocks in 24 of 32 registers, as the FMA tiles.
 inline constexpr int kDpMaxRows = 12;
+// Up to this many rows a tile waits for memory, not for arithmetic.
+inline constexpr int kStreamRows = 4;
 
 inline __m512bh BroadcastPair(const char* p) {
   int pair;
@@ -28,7 +30,7 @@ inline __m512bh BroadcastPair(const char* p) {
 }
 
 template <int MR, int NJ>
-void DpTile(const char* a, int64_t stride, const char* w, int64_t k_granules, float* sums) {
+void DpTile(const char* a, int64_t stride, const char* w, int64_t k_granules, int64_t ahead, float* sums) {
   constexpr int64_t kGranule = kBlockN * kGranuleK * 2;
   __m512 acc[MR][NJ];
 #pragma GCC unroll 16
@@ -37,20 +39,37 @@ void DpTile(const char* a, int64_t stride, const char* w, int64_t k_granules, fl
     for (int j = 0; j < NJ; ++j) acc[i][j] = _mm512_setzero_ps();
   }
   for (int64_t g = 0; g < k_granules; ++g) {
-#pragma GCC unroll 4
-    for (int k = 0; k < kGranuleK; k += 2) {
-      __m512bh y[NJ];
+    if constexpr (MR <= kStreamRows) {
+      // Block by block: the weights are then one ascending stream.
 #pragma GCC unroll 2
       for (int j = 0; j < NJ; ++j) {
-        const char* p = w + j * kGranule + k * 32;
-        if constexpr (MR <= 4) Prefetch(p + 2048);
-        y[j] = reinterpret_cast<__m512bh>(_mm512_loadu_si512(p));
-      }
 #pragma GCC unroll 16
-      for (int i = 0; i < MR; ++i) {
-        const __m512bh x = BroadcastPair(a + i * stride + k * 2);
+        for (int k = 0; k < kGranuleK; k += 2) {
+          const char* p = w + j * kGranule + k * 32;
+          Prefetch(p + ahead);
+          const auto y = reinterpret_cast<__m512bh>(_mm512_loadu_si512(p));
+#pragma GCC unroll 16
+          for (int i = 0; i < MR; ++i) {
+            acc[i][j] = _mm512_dpbf16_ps(acc[i][j], BroadcastPair(a + i * stride + k * 2), y);
+          }
+        }
+      }
+    } else {
+#pragma GCC unroll 4
+      for (int k = 0; k < kGranuleK; k += 2) {
+        __m512bh y[NJ];
 #pragma GCC unroll 2
-        for (int j = 0; j < NJ; ++j) acc[i][j] = _mm512_dpbf16_ps(acc[i][j], x, y[j]);
+        for (int j = 0; j < NJ; ++j) {
+          const char* p = w + j * kGranule + k * 32;
+          Prefetch(p + ahead);
+          y[j] = reinterpret_cast<__m512bh>(_mm512_loadu_si512(p));
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < MR; ++i) {
+          const __m512bh x = BroadcastPair(a + i * stride + k * 2);
+#pragma GCC unroll 2
+          for (int j = 0; j < NJ; ++j) acc[i][j] = _mm512_dpbf16_ps(acc[i][j], x, y[j]);
+        }
       }
     }
     a += kGranuleK * 2;
@@ -68,19 +87,21 @@ struct DpMicro {
   static constexpr int64_t kGranuleBytes = kBlockN * kGranuleK * 2;
 
   template <int MR>
-  static void Dispatch(int64_t m, int64_t nb, const char* a, int64_t stride, const char* w, int64_t kg, float* sums) {
+  static void Dispatch(int64_t m, int64_t nb, const char* a, int64_t stride, const char* w, int64_t kg, int64_t ahead,
+                       float* sums) {
     if (m == MR) {
       if (nb == 2) {
-        DpTile<MR, 2>(a, stride, w, kg, sums);
+        DpTile<MR, 2>(a, stride, w, kg, ahead, sums);
       } else {
-        DpTile<MR, 1>(a, stride, w, kg, sums);
+        DpTile<MR, 1>(a, stride, w, kg, ahead, sums);
       }
     } else if constexpr (MR > 1) {
-      Dispatch<MR - 1>(m, nb, a, stride, w, kg, sums);
+      Dispatch<MR - 1>(m, nb, a, stride, w, kg, ahead, sums);
     }
   }
-  static void Run(int64_t m, int64_t nb, const char* a, int64_t stride, const char* w, int64_t kg, float* sums) {
-    Dispatch<kDpMaxRows>(m, nb, a, stride, w, kg, sums);
+  static void Run(int64_t m, int64_t nb, const char* a, int64_t stride, const char* w, int64_t kg, int64_t ahead,
+                  float* sums) {
+    Dispatch<kDpMaxRows>(m, nb, a, stride, w, kg, ahead, sums);
   }
 };
 

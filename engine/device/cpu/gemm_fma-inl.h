@@ -22,7 +22,8 @@ inline constexpr int64_t kGranuleBytesOf = kBlockN* kGranuleK*(kFormat == Elemen
 
 // MR rows × NJ blocks over all K. `step`: bytes from a granule of a block to its next one.
 template <Element kFormat, int MR, int NJ>
-void FmaTile(const char* a, int64_t stride, const char* w, int64_t step, int64_t k_granules, float* sums) {
+void FmaTile(const char* a, int64_t stride, const char* w, int64_t step, int64_t k_granules, int64_t ahead,
+             float* sums) {
   V acc[MR][NJ];
 #pragma GCC unroll 16
   for (int i = 0; i < MR; ++i) {
@@ -37,7 +38,7 @@ void FmaTile(const char* a, int64_t stride, const char* w, int64_t step, int64_t
 #pragma GCC unroll 2
         for (int j = 0; j < NJ; ++j) {
           const char* p = w + j * kGranuleBytesOf<kFormat> + k * 32;
-          if constexpr (MR <= 4) Prefetch(p + 2048);
+          Prefetch(p + ahead);
           pairs[j] = Load(reinterpret_cast<const float*>(p));
         }
 #pragma GCC unroll 16
@@ -59,8 +60,8 @@ void FmaTile(const char* a, int64_t stride, const char* w, int64_t step, int64_t
 #pragma GCC unroll 2
           for (int j = 0; j < NJ; ++j) {
             const char* p = w + j * kGranuleBytesOf<kFormat>;
-            if constexpr (MR <= 4 && kFormat == Element::kF32) Prefetch(p + kk * 64 + 4096);
-            if constexpr (MR <= 4 && kFormat == Element::kF16) Prefetch(p + kk * 32 + 2048);
+            if (kFormat == Element::kF32 || kk % 2 == 0)
+              Prefetch(p + kk * (kFormat == Element::kF32 ? 64 : 32) + ahead);
             y[j] = kFormat == Element::kF32 ? Load(reinterpret_cast<const float*>(p + kk * 64)) : WidenF16(p + kk * 32);
           }
 #pragma GCC unroll 16
@@ -88,27 +89,30 @@ struct FmaMicro {
   static constexpr int64_t kGranuleBytes = kGranuleBytesOf<kFormat>;
 
   template <int MR>
-  static void RunRows(int64_t nb, const char* a, int64_t stride, const char* w, int64_t k_granules, float* sums) {
+  static void RunRows(int64_t nb, const char* a, int64_t stride, const char* w, int64_t k_granules, int64_t ahead,
+                      float* sums) {
     const int64_t step = nb * kGranuleBytes;
     if (nb == 1) {
-      FmaTile<kFormat, MR, 1>(a, stride, w, step, k_granules, sums);
+      FmaTile<kFormat, MR, 1>(a, stride, w, step, k_granules, ahead, sums);
     } else if constexpr (MR <= kFmaTwoBlockRows) {
-      FmaTile<kFormat, MR, 2>(a, stride, w, step, k_granules, sums);
+      FmaTile<kFormat, MR, 2>(a, stride, w, step, k_granules, ahead, sums);
     } else {
-      FmaTile<kFormat, MR, 1>(a, stride, w, step, k_granules, sums);
-      FmaTile<kFormat, MR, 1>(a, stride, w + kGranuleBytes, step, k_granules, sums + kBlockN);
+      FmaTile<kFormat, MR, 1>(a, stride, w, step, k_granules, ahead, sums);
+      FmaTile<kFormat, MR, 1>(a, stride, w + kGranuleBytes, step, k_granules, ahead, sums + kBlockN);
     }
   }
   template <int MR>
-  static void Dispatch(int64_t m, int64_t nb, const char* a, int64_t stride, const char* w, int64_t kg, float* sums) {
+  static void Dispatch(int64_t m, int64_t nb, const char* a, int64_t stride, const char* w, int64_t kg, int64_t ahead,
+                       float* sums) {
     if (m == MR) {
-      RunRows<MR>(nb, a, stride, w, kg, sums);
+      RunRows<MR>(nb, a, stride, w, kg, ahead, sums);
     } else if constexpr (MR > 1) {
-      Dispatch<MR - 1>(m, nb, a, stride, w, kg, sums);
+      Dispatch<MR - 1>(m, nb, a, stride, w, kg, ahead, sums);
     }
   }
-  static void Run(int64_t m, int64_t nb, const char* a, int64_t stride, const char* w, int64_t kg, float* sums) {
-    Dispatch<kFmaMaxRows>(m, nb, a, stride, w, kg, sums);
+  static void Run(int64_t m, int64_t nb, const char* a, int64_t stride, const char* w, int64_t kg, int64_t ahead,
+                  float* sums) {
+    Dispatch<kFmaMaxRows>(m, nb, a, stride, w, kg, ahead, sums);
   }
 };
 

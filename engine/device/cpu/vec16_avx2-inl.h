@@ -185,8 +185,9 @@ inline void StoreBf16N(void* p, V x, int64_t n) {
   StoreBf16(lanes, x);
   memcpy(p, lanes, static_cast<size_t>(n) * 2);
 }
+// Into L2.
 inline void Prefetch(const void* p) {
-  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
+  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
 }
 
 inline void Transpose8(__m256 r[8]) {

@@ -162,8 +162,9 @@ inline void StoreBf16(void* p, V x) {
 inline void StoreBf16N(void* p, V x, int64_t n) {
   _mm256_mask_storeu_epi16(p, FirstLanes(n), NarrowBf16(x));
 }
+// Into L2.
 inline void Prefetch(const void* p) {
-  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
+  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
 }
 
 // r[i][j] ↔ r[j][i].
