@@ -141,7 +141,7 @@ void AddMoe(const std::shared_ptr<Backend>& backend, const std::string& filter, 
     c.name = Cat("moe ", tokens, " tokens");
     c.bytes = experts_used * 3 * kIntermediate * kHidden * 2;
     c.flops = 2.0 * static_cast<double>(rows) * 3 * kIntermediate * kHidden;
-    c.run = [=] {
+    c.run = [=, keep = x] {  // the choices point into x
       const Choice& choice = (*choices)[*next % kChoices];
       ExpertsOp op;
       op.experts = (*layers)[(*next)++ % kLayers].get();

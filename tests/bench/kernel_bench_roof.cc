@@ -8,18 +8,19 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 namespace moe::bench {
 namespace {
 
-// Eight streams of a thread's part, so that the loads, not their latency, are the limit.
+// One ascending stream with prefetches into L2 far ahead: the fastest way to read that we know of.
 __attribute__((target("avx2"))) void ReadPart(const char* p, int64_t bytes) {
   __m256i sum = _mm256_setzero_si256();
   for (int64_t i = 0; i + 256 <= bytes; i += 256) {
     for (int64_t j = 0; j < 256; j += 32) {
+      if (j % 64 == 0) _mm_prefetch(p + i + j + 16384, _MM_HINT_T1);
       sum = _mm256_xor_si256(sum, _mm256_load_si256(reinterpret_cast<const __m256i*>(p + i + j)));
     }
-    _mm_prefetch(p + i + 4096, _MM_HINT_T0);
   }
   asm volatile("" ::"x"(sum));
 }
@@ -105,20 +106,24 @@ double CpuClock() {
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
-double ReadBandwidth(WorkerPool& pool, ClockFn clock) {
+Bandwidth ReadBandwidth(WorkerPool& pool, ClockFn clock) {
   const int64_t bytes = int64_t{512} << 20;
+  const int64_t window = int64_t{4} << 20;  // of a thread
   char* p = static_cast<char*>(std::aligned_alloc(size_t{2} << 20, static_cast<size_t>(bytes)));
   madvise(p, static_cast<size_t>(bytes), MADV_HUGEPAGE);
   std::memset(p, 1, static_cast<size_t>(bytes));
-  const int64_t part = bytes / pool.num_threads() / 256 * 256;
-  double best = 0;
-  for (int i = 0; i < 8; ++i) {
-    const auto start = clock();
-    pool.Run([&](int thread) { ReadPart(p + thread * part, part); });
-    best = std::max(best, static_cast<double>(part * pool.num_threads()) / (clock() - start));
+  const int64_t part = bytes / pool.num_threads() / window * window;
+  std::vector<double> rates;
+  for (int pass = 0; pass < 4; ++pass) {
+    for (int64_t at = 0; at < part; at += window) {
+      const double start = clock();
+      pool.Run([&](int thread) { ReadPart(p + thread * part + at, window); });
+      rates.push_back(static_cast<double>(window * pool.num_threads()) / (clock() - start));
+    }
   }
   std::free(p);
-  return best;
+  std::sort(rates.begin(), rates.end());
+  return {rates.back(), rates[rates.size() / 2]};
 }
 
 double PeakFmaFlops(CpuIsa isa, WorkerPool& pool, ClockFn clock) {

@@ -13,8 +13,13 @@ using ClockFn = double (*)();
 double WallClock();
 double CpuClock();
 
-// Bytes per second that all threads of the pool read from a buffer far larger than the caches (best of several passes).
-double ReadBandwidth(WorkerPool& pool, ClockFn clock);
+// Bytes per second that all threads of the pool read from a buffer far larger than the caches, in windows as short as
+// an operation: the best window and the median one (on a shared machine they differ as the kernels' times do).
+struct Bandwidth {
+  double best = 0;
+  double median = 0;
+};
+Bandwidth ReadBandwidth(WorkerPool& pool, ClockFn clock);
 
 // Floating-point operations per second of the instruction that a path's bf16 GEMM is made of, on registers alone.
 double PeakFlops(CpuIsa isa, WorkerPool& pool, ClockFn clock);
