@@ -7,7 +7,9 @@ namespace moe {
 namespace {
 
 constexpr Architecture kArchitectures[] = {
+    {"MixtralForCausalLM", "mixtral", "mixtral", ReadMixtral},
     {"NemotronHForCausalLM", "nemotron_h", "nemotron_h", ReadNemotronH},
+    {"Qwen2MoeForCausalLM", "qwen2_moe", "qwen2_moe", ReadQwen2Moe},
     {"Qwen3MoeForCausalLM", "qwen3_moe", "qwen3_moe", ReadQwen3Moe},
 };
 

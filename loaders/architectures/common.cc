@@ -36,6 +36,16 @@ AttentionSpec ReadGroupedQueryAttention(ConfigReader* config, const ModelSpec& s
   return attn;
 }
 
+std::vector<bool> ReadSparseLayers(ConfigReader* config, int64_t num_layers) {
+  const int64_t step = config->IntOr("decoder_sparse_step", 1, 1, limits::kMaxLayers);
+  std::vector<bool> sparse(static_cast<size_t>(num_layers));
+  for (int64_t l = 0; l < num_layers; ++l) sparse[static_cast<size_t>(l)] = (l + 1) % step == 0;
+  for (const int64_t l : config->IntList("mlp_only_layers", 0, limits::kMaxLayers)) {
+    if (l < num_layers) sparse[static_cast<size_t>(l)] = false;
+  }
+  return sparse;
+}
+
 int64_t ReadExpertCount(ConfigReader* config) {
   return config->Int({"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"}, 1,
                      limits::kMaxExperts);

@@ -3,6 +3,7 @@
 #define MOE_LOADERS_ARCHITECTURES_COMMON_H_
 
 #include <string>
+#include <vector>
 
 #include "loaders/config_reader.h"
 #include "loaders/model_spec.h"
@@ -18,6 +19,9 @@ int64_t ReadLayerCount(ConfigReader* config);
 
 // num_attention_heads, num_key_value_heads, head_dim (default: hidden_size / heads), scale head_dim^-1/2.
 AttentionSpec ReadGroupedQueryAttention(ConfigReader* config, const ModelSpec& spec);
+
+// Qwen's way to say which layers have experts and which an ordinary MLP: decoder_sparse_step and mlp_only_layers.
+std::vector<bool> ReadSparseLayers(ConfigReader* config, int64_t num_layers);
 
 // The number of routed experts under any of its spellings, and how many a token gets.
 int64_t ReadExpertCount(ConfigReader* config);

@@ -8,7 +8,9 @@
 
 namespace moe {
 
+void ReadMixtral(ConfigReader* config, ModelSpec* spec, TensorRules* rules);
 void ReadNemotronH(ConfigReader* config, ModelSpec* spec, TensorRules* rules);
+void ReadQwen2Moe(ConfigReader* config, ModelSpec* spec, TensorRules* rules);
 void ReadQwen3Moe(ConfigReader* config, ModelSpec* spec, TensorRules* rules);
 
 }  // namespace moe

@@ -1,6 +1,4 @@
 // Qwen3-MoE: grouped-query attention with per-head QK norm, softmax router, gated experts, no shared expert.
-#include <algorithm>
-
 #include "loaders/architectures/common.h"
 #include "loaders/architectures/families.h"
 #include "loaders/rope.h"
@@ -28,15 +26,13 @@ void ReadQwen3Moe(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
   moe.router.score = RouterSpec::Score::kSoftmax;
   if (config->BoolOr("norm_topk_prob", false)) moe.router.normalize = RouterSpec::Normalize::kSum;
 
-  // Layers that have an ordinary MLP instead.
-  const int64_t sparse_step = config->IntOr("decoder_sparse_step", 1, 1, limits::kMaxLayers);
-  const std::vector<int64_t> mlp_only = config->IntList("mlp_only_layers", 0, limits::kMaxLayers);
+  const std::vector<bool> sparse = ReadSparseLayers(config, num_layers);
   for (int64_t l = 0; config->ok() && l < num_layers; ++l) {
     LayerSpec& layer = spec->layers.emplace_back();
     layer.mixer = attn;
     layer.mixer_norm = layer.ffn_norm = norm;
     layer.ffn = moe;
-    if ((l + 1) % sparse_step != 0 || std::count(mlp_only.begin(), mlp_only.end(), l) > 0) {
+    if (!sparse[static_cast<size_t>(l)]) {
       layer.ffn = MlpSpec{.intermediate_size = config->Int("intermediate_size", 1, limits::kMaxInner)};
     }
   }
