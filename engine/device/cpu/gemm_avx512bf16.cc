@@ -30,7 +30,8 @@ inline __m512bh BroadcastPair(const char* p) {
 }
 
 template <int MR, int NJ>
-void DpTile(const char* a, int64_t stride, const char* w, int64_t k_granules, int64_t ahead, float* sums) {
+__attribute__((noinline)) void DpTile(const char* a, int64_t stride, const char* w, int64_t k_granules, int64_t ahead,
+                                      float* sums) {
   constexpr int64_t kGranule = kBlockN * kGranuleK * 2;
   __m512 acc[MR][NJ];
 #pragma GCC unroll 16

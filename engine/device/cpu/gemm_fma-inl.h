@@ -10,7 +10,7 @@ namespace {
 // AVX2: a block is two registers, so 6 rows × 1 block are 12 of 16.
 //
 // Few rows wait for memory, not for arithmetic: they take both blocks of a panel, granule by granule, so that the
-// weights are one ascending stream (Zen 4, one row: 31 GB/s, against 20 where the two granules alternate).
+// weights are one ascending stream.
 #ifdef __AVX512F__
 inline constexpr int kFmaMaxRows = 12;
 inline constexpr int kFmaTwoBlockRows = 12;
@@ -67,8 +67,8 @@ __attribute__((always_inline)) inline void FmaPair(const char* a, int64_t stride
 
 // MR rows × NJ blocks over all K. `step`: bytes from a granule of a block to its next one.
 template <Element kFormat, int MR, int NJ>
-void FmaTile(const char* a, int64_t stride, const char* w, int64_t step, int64_t k_granules, int64_t ahead,
-             float* sums) {
+__attribute__((noinline)) void FmaTile(const char* a, int64_t stride, const char* w, int64_t step, int64_t k_granules,
+                                       int64_t ahead, float* sums) {
   V acc[MR][NJ];
 #pragma GCC unroll 16
   for (int i = 0; i < MR; ++i) {
