@@ -145,7 +145,7 @@ Value DoUnique(Runtime& rt, const Value& self, Args& args) {
   for (const Value& item : Iterate(rt, self)) {
     Value key = path.Get(rt, item);
     if (!a.Bool(0, false)) key = IgnoreCase(rt, key);
-    if (!rt.Step(key.IsString() ? 1 : static_cast<int64_t>(seen.items.size()) + 1) || !CheckHashable(rt, key)) break;
+    if (!rt.Step(key.IsString() ? 4 : static_cast<int64_t>(seen.items.size()) + 1) || !CheckHashable(rt, key)) break;
     if (seen.Find(key) != nullptr) continue;
     seen.Set(key, Value());
     unique.push_back(item);

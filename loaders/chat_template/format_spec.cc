@@ -76,9 +76,11 @@ std::string IntDigits(uint64_t magnitude, char type) {
   if (type == 'b') base = 2;
   if (type == 'o') base = 8;
   if (type == 'x' || type == 'X') base = 16;
+  const std::string_view alphabet = type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef";
   std::string digits;
   do {
-    digits.insert(digits.begin(), (type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef")[magnitude % base]);
+    const auto digit = static_cast<size_t>(magnitude % base);
+    digits.insert(digits.begin(), alphabet[digit]);
     magnitude /= base;
   } while (magnitude != 0);
   return digits;

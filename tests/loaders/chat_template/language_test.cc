@@ -59,6 +59,12 @@ TEST(ChatTemplateLanguage, RenderErrorsHaveALine) {
             "tokenizer_config.json: chat_template line 3: can only concatenate str (not \"int\") to str");
 }
 
+// transformers forbids these names on top of jinja's rules.
+TEST(ChatTemplateLanguage, NamespacesHaveNoPrivateNames) {
+  EXPECT_FALSE(RenderText("{{ namespace(_x=1) }}").ok());
+  EXPECT_FALSE(RenderText("{% set ns = namespace() %}{% set ns._x = 1 %}").ok());
+}
+
 TEST(ChatTemplateLanguage, IntegersHave64Bits) {
   EXPECT_FALSE(RenderText("{{ 9223372036854775807 + 1 }}").ok());
   EXPECT_FALSE(RenderText("{{ 3 ** 50 }}").ok());

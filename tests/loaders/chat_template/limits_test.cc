@@ -22,7 +22,6 @@ void ExpectBounded(const std::string& source, const std::string& limit, ChatRend
   EXPECT_NE(std::string(text.status().message()).find(limit), std::string::npos) << source << "\n" << text.status();
   // The contract is 1 s; sanitizers and busy machines included.
   EXPECT_LT(took, 1.0) << source;
-  if (std::getenv("SHOW")) fprintf(stderr, "%7.1f ms %s\n", took * 1000, source.substr(0, 100).c_str());
 }
 
 std::string Repeat(const std::string& text, int times) {
