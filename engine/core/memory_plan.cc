@@ -19,9 +19,13 @@ int64_t CeilDiv(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-std::string Gib(double bytes) {
+std::string Size(double bytes) {
   char text[32];
-  std::snprintf(text, sizeof(text), "%.2f GiB", bytes / kGib);
+  if (bytes >= kGib) {
+    std::snprintf(text, sizeof(text), "%.2f GiB", bytes / kGib);
+  } else {
+    std::snprintf(text, sizeof(text), "%.2f MiB", bytes / kGib * 1024);
+  }
   return text;
 }
 
@@ -47,11 +51,11 @@ StatusOr<MemoryPlan> PlanMemory(const ModelSpec& spec, const EngineOptions& opti
     const int64_t fitting = std::max<int64_t>(1, state_budget / (slot_bytes * ranks));
     if (fitting < slots) {
       plan.notes.push_back(Cat("max-num-seqs lowered from ", options.max_num_seqs, " to ", fitting * ranks,
-                               ": a sequence's recurrent state takes ", Gib(static_cast<double>(slot_bytes))));
+                               ": a sequence's recurrent state takes ", Size(static_cast<double>(slot_bytes))));
       slots = fitting;
     }
-    if (options.kv_cache_memory_gib == 0) budget -= slots * ranks * slot_bytes;
     plan.state_bytes = slots * ranks * slot_bytes;
+    budget -= plan.state_bytes;
   }
   plan.state_slots_per_rank = slots;
 
@@ -61,16 +65,16 @@ StatusOr<MemoryPlan> PlanMemory(const ModelSpec& spec, const EngineOptions& opti
   int64_t blocks = most_useful;
   if (block_bytes > 0) blocks = std::min(blocks, std::max<int64_t>(budget, 0) / (block_bytes * ranks));
   if (blocks < 1) {
-    return InvalidError("kv-cache-memory-gib: ", Gib(static_cast<double>(std::max<int64_t>(budget, 0))),
+    return InvalidError("kv-cache-memory-gib: ", Size(static_cast<double>(std::max<int64_t>(budget, 0))),
                         " do not hold one block of ", kKvBlockTokens, " tokens on each of ", ranks,
-                        " rank(s), which takes ", Gib(static_cast<double>(block_bytes * ranks)));
+                        " rank(s), which takes ", Size(static_cast<double>(block_bytes * ranks)));
   }
   plan.max_model_len = std::min(wanted_len, blocks * kKvBlockTokens);
   if (plan.max_model_len < wanted_len) {
     if (options.max_model_len > 0) {
       return InvalidError("max-model-len ", wanted_len, " needs ",
-                          Gib(static_cast<double>(blocks_for_one * block_bytes * ranks)), " of K/V cache; there are ",
-                          Gib(static_cast<double>(budget)), " (kv-cache-memory-gib), enough for ", plan.max_model_len,
+                          Size(static_cast<double>(blocks_for_one * block_bytes * ranks)), " of K/V cache; there are ",
+                          Size(static_cast<double>(budget)), " (kv-cache-memory-gib), enough for ", plan.max_model_len,
                           " tokens");
     }
     plan.notes.push_back(Cat("max-model-len lowered from the model's ", wanted_len, " to ", plan.max_model_len,
