@@ -12,6 +12,11 @@ namespace {
 
 // How long a client that was cut off may take to fetch what is in flight and the final status.
 constexpr std::chrono::seconds kSlowGrace{5};
+// Waiting deltas are merged up to this size: a message is several times larger in protobuf's hands than here, and a
+// stalled stream keeps one of them.
+constexpr int64_t kMergedBytes = 64 << 10;
+// So many positions may wait in any case: one with log-probabilities of the whole vocabulary may be a megabyte.
+constexpr int64_t kMinBacklogTokens = 16;
 
 Status SlowReaderError() {
   return absl::ResourceExhaustedError("the client does not read its stream fast enough; the request was cancelled");
@@ -181,14 +186,17 @@ void GenerateCall::MergeLocked(Delta delta) {
       delta.finish == FinishReason::kNone) {
     return;
   }
-  largest_delta_ =
-      std::max(largest_delta_, delta.Bytes() / std::max<int64_t>(1, static_cast<int64_t>(delta.tokens.size())));
-  for (Delta& waiting : outbox_) {
-    if (waiting.choice != delta.choice) continue;
-    waiting.Append(std::move(delta));
-    return;
+  const int64_t bytes = delta.Bytes();
+  largest_delta_ = std::max(largest_delta_, bytes / std::max<int64_t>(1, static_cast<int64_t>(delta.tokens.size())));
+  outbox_bytes_ += bytes;
+  const auto last = std::find_if(outbox_.rbegin(), outbox_.rend(),
+                                 [&](const Waiting& waiting) { return waiting.delta.choice == delta.choice; });
+  if (last != outbox_.rend() && (!streaming() || last->bytes < kMergedBytes)) {
+    last->delta.Append(std::move(delta));
+    last->bytes += bytes;
+  } else {
+    outbox_.push_back({std::move(delta), bytes});
   }
-  outbox_.push_back(std::move(delta));
 }
 
 void GenerateCall::PumpLocked() {
@@ -203,11 +211,12 @@ void GenerateCall::PumpLocked() {
 }
 
 void GenerateCall::SendNextLocked() {
-  Delta next = std::move(outbox_.front());
+  Waiting next = std::move(outbox_.front());
   outbox_.pop_front();
+  outbox_bytes_ -= next.bytes;
   sending_ = true;
   sending_since_ = Clock::now();
-  outlet_->Send(std::move(next), usage_);
+  outlet_->Send(std::move(next.delta), usage_);
 }
 
 void GenerateCall::OnSent(bool ok, bool deadline_passed) {
@@ -222,9 +231,8 @@ void GenerateCall::OnSent(bool ok, bool deadline_passed) {
 
 bool GenerateCall::DropIfSlowLocked() {
   if (closed_ || !streaming() || !sending_) return false;
-  int64_t bytes = 0;
-  for (const Delta& delta : outbox_) bytes += delta.Bytes();
-  if (bytes <= std::max(environment_.limits.max_backlog_bytes, 4 * largest_delta_)) return false;
+  const int64_t limit = std::max(environment_.limits.max_backlog_bytes, kMinBacklogTokens * largest_delta_);
+  if (outbox_bytes_ <= limit) return false;
   slow_ = true;
   EndEarlyLocked(CancelCause::kSlowReader, SlowReaderError());
   return true;
@@ -298,7 +306,8 @@ void GenerateCall::CloseLocked(const Status& status) {
   closed_at_ = Clock::now();
   inbox_.clear();
   done_.reset();
-  std::vector<Delta> rest(std::make_move_iterator(outbox_.begin()), std::make_move_iterator(outbox_.end()));
+  std::vector<Delta> rest;
+  for (Waiting& waiting : outbox_) rest.push_back(std::move(waiting.delta));
   outbox_.clear();
   environment_.counters->Finished(method_, static_cast<int>(status.code()));
   if (outlet_ != nullptr) outlet_->Finish(status, std::move(rest), usage_);

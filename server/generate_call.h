@@ -3,10 +3,10 @@
 //
 //   Start → [prompt pool] encode → Engine::Submit → OnOutput [engine thread] → [output pool] text → CallOutlet::Send
 //
-// One message is in flight at most; what comes meanwhile is merged, a delta a choice. A client that does not read is
-// cut off with RESOURCE_EXHAUSTED: when more than StreamLimits.max_backlog_bytes wait (or four positions, where a
-// position with its log-probabilities is larger than a quarter of that), or a message is not taken for stall_seconds.
-// Client gone, deadline, abort, stop and errors all end in CloseLocked: once.
+// One message is in flight at most; what comes meanwhile is merged into few more. A client that does not read is cut
+// off with RESOURCE_EXHAUSTED: when more than StreamLimits.max_backlog_bytes wait (or sixteen positions, where those
+// with their log-probabilities are larger), or when a message is not taken for stall_seconds. Client gone, deadline,
+// abort, stop and errors all end in CloseLocked: once.
 #ifndef MOE_SERVER_GENERATE_CALL_H_
 #define MOE_SERVER_GENERATE_CALL_H_
 
@@ -116,7 +116,12 @@ class GenerateCall final : public ResponseSink, public std::enable_shared_from_t
   RequestTimes done_times_;
   bool processing_ = false;  // a Process job is scheduled or runs
 
-  std::deque<Delta> outbox_;  // at most one a choice
+  struct Waiting {
+    Delta delta;
+    int64_t bytes;
+  };
+  std::deque<Waiting> outbox_;  // unary: one a choice
+  int64_t outbox_bytes_ = 0;
   bool all_finished_ = false;
   std::optional<Status> result_;  // everything is in the outbox
   CallUsage usage_;
