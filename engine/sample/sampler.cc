@@ -42,15 +42,15 @@ void CutTail(std::vector<Candidate>& sorted, float top_p, float min_p, double to
   sorted.resize(keep);
 }
 
-int32_t DrawSorted(std::span<const Candidate> sorted, double u) {
+int32_t DrawInOrder(std::span<const Candidate> candidates, double u) {
   double total = 0;
-  for (const Candidate& c : sorted) total += c.value;
+  for (const Candidate& c : candidates) total += c.value;
   if (!(total > 0)) return -1;
   const double target = u * total;
   double sum = 0;
   int32_t last = -1;
-  for (const Candidate& c : sorted) {
-    if (c.value <= 0) break;
+  for (const Candidate& c : candidates) {
+    if (c.value <= 0) continue;
     last = c.id;
     sum += c.value;
     if (sum > target) break;
@@ -122,7 +122,7 @@ int32_t Sampler::LowestAllowed(int64_t vocab) const {
 }
 
 int32_t Sampler::Draw(std::span<const float> values, float max, SamplerScratch& scratch) const {
-  const int64_t n = static_cast<int64_t>(values.size());
+  const auto n = static_cast<int64_t>(values.size());
   const float inv_temperature = 1.0f / std::max(params_.temperature, kMinTemperature);
   const double u = UniformFor(params_.seed, choice_, static_cast<uint64_t>(num_generated_));
   const bool top_k = params_.top_k > 0 && static_cast<int64_t>(params_.top_k) < n;
@@ -133,23 +133,26 @@ int32_t Sampler::Draw(std::span<const float> values, float max, SamplerScratch& 
     double total = 0;
     for (const Candidate& c : candidates) total += c.value;
     CutTail(candidates, params_.top_p, params_.min_p, total);
-    return DrawSorted(candidates, u);
+    return DrawInOrder(candidates, u);
   }
   const bool top_p = params_.top_p < 1.0f;
   const double total =
       ComputeWeights(values, max, inv_temperature, top_p ? 0.0f : params_.min_p, scratch.weights, scratch.block_sums);
   if (!top_p) return DrawById(scratch.weights, scratch.block_sums, total, u);
-  // The set that top_p keeps is usually small: select more and more until it is inside.
-  for (int64_t count = 64;; count *= 8) {
-    const bool all = count > n / 4;
-    SelectTop(values, all ? n : count, candidates);
+  // The set that top_p keeps is usually small.
+  const double target = static_cast<double>(params_.top_p) * total;
+  for (int64_t count = 64; count <= std::min<int64_t>(n / 4, 512); count *= 8) {
+    SelectTop(values, count, candidates);
     ToWeights(candidates, max, inv_temperature);
     double sum = 0;
     for (const Candidate& c : candidates) sum += c.value;
-    if (all || sum >= static_cast<double>(params_.top_p) * total) break;
+    if (sum < target) continue;
+    CutTail(candidates, params_.top_p, params_.min_p, total);
+    std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
+    return DrawInOrder(candidates, u);
   }
-  CutTail(candidates, params_.top_p, params_.min_p, total);
-  return DrawSorted(candidates, u);
+  const double kept = KeepNucleus(target, params_.min_p, scratch.weights, scratch.block_sums, candidates);
+  return DrawById(scratch.weights, scratch.block_sums, kept, u);
 }
 
 TokenInfo Sampler::Next(std::span<const float> logits, int32_t argmax, float max, float log_sum_exp,

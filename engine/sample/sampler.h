@@ -10,8 +10,7 @@
 //   7. the maximum is subtracted and the rest divided by the temperature (at least 1e-30);
 //   8. top_k (of equals at the border the lowest ids stay), then top_p over what top_k left, renormalised (the smallest
 //      set of the most likely whose sum reaches top_p), then min_p (at least min_p times the largest probability);
-//   9. inverse distribution function at UniformFor(seed, choice, k): in order of ids without top_k and top_p, in
-//      descending order with one of them.
+//   9. inverse distribution function at UniformFor(seed, choice, k), in order of ids; with top_k in descending order.
 // NaN counts as -inf everywhere. If nothing has a probability, the lowest id that rule 2 leaves is returned.
 // The result depends on the arguments, the sequence's own tokens and (seed, choice, k) alone (N8).
 #ifndef MOE_ENGINE_SAMPLE_SAMPLER_H_

@@ -25,6 +25,12 @@ float WeightOf(float value, float max, float inv_temperature);
 // The token where the running sum, in order of ids, first exceeds u · total; -1 when total is not positive.
 int32_t DrawById(std::span<const float> weights, std::span<const double> block_sums, double total, double u);
 
+// Zeroes the weights outside the smallest set of the largest whose sum reaches `target` (equal ones: lower ids first)
+// and those below min_p; renews block_sums and returns the sum of what is left. A few passes; only weights close to the
+// border are sorted. `candidates` is a buffer. REQUIRES: no weight is negative or NaN.
+double KeepNucleus(double target, float min_p, std::vector<float>& weights, std::vector<double>& block_sums,
+                   std::vector<Candidate>& candidates);
+
 }  // namespace moe
 
 #endif  // MOE_ENGINE_SAMPLE_WEIGHTS_H_

@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <random>
+#include <set>
 
 #include "engine/sample/philox.h"
 #include "engine/sample/weights.h"
@@ -361,6 +362,13 @@ TEST(Sampler, ReportsTheModelsOwnDistribution) {
 TEST(Sampler, ChiSquareAgainstExactProbabilities) {
   const std::vector<float> small = RandomLogits(12, 1, 1.5f);
   const std::vector<float> large = RandomLogits(700, 2, 2.0f);
+  const std::vector<float> flat = RandomLogits(2500, 4, 0.3f);
+  for (float top_p : {0.9f, 0.4f}) {
+    SamplingParams p;
+    p.top_p = top_p;
+    p.min_p = top_p == 0.4f ? 0.5f : 0.0f;
+    ExpectChiSquare(flat, p, 77);
+  }
   const std::vector<float> ties = {2, 2, 2, 1, 1, 1, 0, 0, 2, 1};
   uint64_t seed = 100;
   for (const auto* logits : {&small, &large, &ties}) {
@@ -381,6 +389,36 @@ TEST(Sampler, ChiSquareAgainstExactProbabilities) {
         }
       }
     }
+  }
+}
+
+TEST(Weights, NucleusEqualsTheSortedOne) {
+  std::mt19937 gen(8);
+  for (int round = 0; round < 300; ++round) {
+    std::vector<float> weights(1 + gen() % 4000);
+    for (float& w : weights) w = static_cast<float>(gen() % (round % 2 ? 5 : 100000)) / 1000.0f;
+    std::vector<Candidate> sorted, buffer;
+    double total = 0;
+    for (size_t i = 0; i < weights.size(); ++i) {
+      sorted.push_back({weights[i], static_cast<int32_t>(i)});
+      total += weights[i];
+    }
+    std::sort(sorted.begin(), sorted.end(), Before);
+    // Targets between two running sums, so that rounding decides nothing.
+    const double target = total * (0.05 + 0.9 * (gen() % 1000) / 1000) + 1e-5;
+    double sum = 0;
+    std::set<int32_t> want;
+    for (size_t i = 0; i < sorted.size() && sum < target; ++i) {
+      sum += sorted[i].value;
+      if (sorted[i].value > 0) want.insert(sorted[i].id);
+    }
+    std::vector<double> sums;
+    KeepNucleus(target, 0, weights, sums, buffer);
+    std::set<int32_t> got;
+    for (size_t i = 0; i < weights.size(); ++i) {
+      if (weights[i] > 0) got.insert(static_cast<int32_t>(i));
+    }
+    ASSERT_EQ(got, want) << "round " << round;
   }
 }
 

@@ -35,6 +35,11 @@ class TextOutputTest : public ::testing::Test {
   std::unique_ptr<Tokenizer> tokenizer_;
 };
 
+std::string EndWith(TextOutput& out, int32_t token) {
+  std::string text = out.Push(token, true);
+  return text + out.Finish();
+}
+
 TEST_F(TextOutputTest, DeltasAreTheTextAndWholeCharacters) {
   const std::string text = "ROMEO: O, she doth teach \xF0\x9F\x98\x80 the torches \xE2\x80\x94 to burn bright!";
   TextOutput out(*tokenizer_, {});
@@ -66,13 +71,13 @@ TEST_F(TextOutputTest, StopStringOverTokens) {
 TEST_F(TextOutputTest, TheEndTokenIsNotShown) {
   const std::vector<int32_t> ids = Encode("to burn");
   TextOutput ordinary(*tokenizer_, {});
-  EXPECT_EQ(ordinary.Push(ids[0], true) + ordinary.Finish(), "") << "a stop token that is an ordinary word";
+  EXPECT_EQ(EndWith(ordinary, ids[0]), "") << "a stop token that is an ordinary word";
   const int32_t special = AnySpecial();
   ASSERT_GE(special, 0);
   TextOutput hidden(*tokenizer_, {});
-  EXPECT_EQ(hidden.Push(special, true) + hidden.Finish(), "");
+  EXPECT_EQ(EndWith(hidden, special), "");
   TextOutput kept(*tokenizer_, {.keep_special_tokens = true});
-  EXPECT_EQ(kept.Push(special, true) + kept.Finish(), tokenizer_->IdToToken(special));
+  EXPECT_EQ(EndWith(kept, special), tokenizer_->IdToToken(special));
 }
 
 TEST_F(TextOutputTest, HeldBackTextComesWithFinish) {
