@@ -93,7 +93,7 @@ struct MlpSpec {
   bool bias = false;
 };
 
-// The routers of the supported families as values (formulas: RouteRow in engine/moe/router.h).
+// The routers of the supported families as values (formulas: RouteRow in engine/device/reference/route_row.h).
 struct RouterSpec {
   enum class Score { kSoftmax, kSigmoid };
   // How the chosen k weights are normalised. kSoftmaxOverChosen: softmax of the chosen logits alone (needs kSoftmax);

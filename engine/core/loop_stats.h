@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "engine/core/stats.h"
-#include "engine/core/step_plan.h"
 #include "engine/schedule/request.h"
 #include "engine/schedule/scheduler.h"
+#include "engine/schedule/step_plan.h"
 #include "loaders/model_spec.h"
 
 namespace moe {

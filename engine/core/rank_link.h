@@ -3,7 +3,7 @@
 #ifndef MOE_ENGINE_CORE_RANK_LINK_H_
 #define MOE_ENGINE_CORE_RANK_LINK_H_
 
-#include "engine/core/step_plan.h"
+#include "engine/schedule/step_plan.h"
 #include "parallel/base/status.h"
 
 namespace moe {

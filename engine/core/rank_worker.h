@@ -11,9 +11,9 @@
 
 #include "engine/cache/kv_store.h"
 #include "engine/cache/state_store.h"
-#include "engine/core/step_plan.h"
 #include "engine/model/decoder.h"
 #include "engine/sample/sampler.h"
+#include "engine/schedule/step_plan.h"
 #include "engine/tensor/arena.h"
 #include "parallel/communicator.h"
 #include "parallel/worker_pool.h"

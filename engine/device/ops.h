@@ -112,7 +112,7 @@ struct GemmOp {
   bool accumulate = false;
 };
 
-// Top-k of one router (formulas: engine/moe/router.h). Slots are in the order of the selection score, best first; equal
+// Top-k of one router (formulas: engine/device/reference/route_row.h). Slots are in the order of the selection score, best first; equal
 // scores go to the lowest expert id.
 struct RouteOp {
   const RouterSpec* spec = nullptr;

@@ -22,8 +22,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/core/step_plan.h"
 #include "engine/sample/top_select.h"
+#include "engine/schedule/step_plan.h"
 
 namespace moe {
 

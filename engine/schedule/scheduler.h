@@ -25,9 +25,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/core/step_plan.h"
 #include "engine/schedule/rank_blocks.h"
 #include "engine/schedule/sequence.h"
+#include "engine/schedule/step_plan.h"
 
 namespace moe {
 

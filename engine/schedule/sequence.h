@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "engine/cache/prefix_index.h"
-#include "engine/core/step_plan.h"
 #include "engine/schedule/request.h"
+#include "engine/schedule/step_plan.h"
 
 namespace moe {
 

@@ -9,7 +9,7 @@
 #include "engine/device/reference/reference_math.h"
 #include "engine/device/reference/reference_mixers.h"
 #include "engine/device/reference/reference_weights.h"
-#include "engine/moe/router.h"
+#include "engine/device/reference/route_row.h"
 #include "parallel/base/check.h"
 
 namespace moe {

@@ -11,8 +11,8 @@
 //   S  = the k experts with the largest s, best first; equal scores: the lowest id
 //   w  = p[S];  kSum: w / (Σw + eps);  kSoftmaxOverChosen: softmax of z'[S]
 // RouterSpec::scale is applied once to the combined routed output, not here.
-#ifndef MOE_ENGINE_MOE_ROUTER_H_
-#define MOE_ENGINE_MOE_ROUTER_H_
+#ifndef MOE_ENGINE_DEVICE_REFERENCE_ROUTE_ROW_H_
+#define MOE_ENGINE_DEVICE_REFERENCE_ROUTE_ROW_H_
 
 #include <cstdint>
 #include <span>
@@ -36,4 +36,4 @@ void RouteRow(const RouterSpec& spec, std::span<const float> logits, const float
 
 }  // namespace moe
 
-#endif  // MOE_ENGINE_MOE_ROUTER_H_
+#endif  // MOE_ENGINE_DEVICE_REFERENCE_ROUTE_ROW_H_

@@ -1,8 +1,8 @@
 // What the engine loop tells the ranks to compute in one step, and what they answer. Plain data without pointers, so
 // that it can cross a process border. Every rank gets a plan in every step, also an empty one: all ranks take part in
 // every exchange.
-#ifndef MOE_ENGINE_CORE_STEP_PLAN_H_
-#define MOE_ENGINE_CORE_STEP_PLAN_H_
+#ifndef MOE_ENGINE_SCHEDULE_STEP_PLAN_H_
+#define MOE_ENGINE_SCHEDULE_STEP_PLAN_H_
 
 #include <cstdint>
 #include <optional>
@@ -60,8 +60,9 @@ struct SliceResult {
 };
 
 struct RankResult {
-  std::vector<SliceResult> slices;     // in the plan's order
-  std::vector<int64_t> expert_tokens;  // by MoE layer, then expert: rows this rank's tokens sent to each expert this step
+  std::vector<SliceResult> slices;  // in the plan's order
+  std::vector<int64_t>
+      expert_tokens;  // by MoE layer, then expert: rows this rank's tokens sent to each expert this step
   double compute_seconds = 0;
   double exchange_seconds = 0;
 };
@@ -73,4 +74,4 @@ struct StepResult {
 
 }  // namespace moe
 
-#endif  // MOE_ENGINE_CORE_STEP_PLAN_H_
+#endif  // MOE_ENGINE_SCHEDULE_STEP_PLAN_H_

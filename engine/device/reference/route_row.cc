@@ -1,4 +1,4 @@
-#include "engine/moe/router.h"
+#include "engine/device/reference/route_row.h"
 
 #include <algorithm>
 #include <cmath>
