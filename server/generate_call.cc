@@ -188,14 +188,16 @@ void GenerateCall::MergeLocked(Delta delta) {
   }
   const int64_t bytes = delta.Bytes();
   largest_delta_ = std::max(largest_delta_, bytes / std::max<int64_t>(1, static_cast<int64_t>(delta.tokens.size())));
-  outbox_bytes_ += bytes;
   const auto last = std::find_if(outbox_.rbegin(), outbox_.rend(),
                                  [&](const Waiting& waiting) { return waiting.delta.choice == delta.choice; });
   if (last != outbox_.rend() && (!streaming() || last->bytes < kMergedBytes)) {
     last->delta.Append(std::move(delta));
-    last->bytes += bytes;
+    const int64_t added = bytes - static_cast<int64_t>(sizeof(Delta));
+    last->bytes += added;
+    outbox_bytes_ += added;
   } else {
     outbox_.push_back({std::move(delta), bytes});
+    outbox_bytes_ += bytes;
   }
 }
 
