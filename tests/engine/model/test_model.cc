@@ -54,9 +54,10 @@ TestModel::TestModel(const std::string& directory, const TestModelOptions& optio
     workers.push_back(std::move(*worker));
     std::vector<int32_t>& blocks = free_blocks_.emplace_back();
     for (int64_t b = options.kv_blocks; b-- > 0;) blocks.push_back(static_cast<int32_t>(b));
+    std::vector<int32_t>& slots = free_slots_.emplace_back();
+    for (int64_t b = options.state_slots; b-- > 0;) slots.push_back(static_cast<int32_t>(b));
   }
   drops_.resize(options.ranks);
-  next_slot_.resize(options.ranks);
   ranks_ = CreateLocalRanks(std::move(workers));
 }
 
@@ -82,7 +83,11 @@ void TestModel::Step(const std::vector<Part>& parts) {
     RankPlan& rank = plan.ranks[s.rank];
     if (!s.admitted) {
       s.admitted = true;
-      if (spec().HasRecurrentState()) s.init.state_slot = next_slot_[s.rank]++;
+      if (spec().HasRecurrentState()) {
+        MOE_CHECK(!free_slots_[s.rank].empty());
+        s.init.state_slot = free_slots_[s.rank].back();
+        free_slots_[s.rank].pop_back();
+      }
       rank.admit.push_back(s.init);
     }
     SlicePlan slice;
@@ -93,9 +98,10 @@ void TestModel::Step(const std::vector<Part>& parts) {
     slice.count = std::min(part.count, border - s.computed);
     s.computed += slice.count;
     slice.sample = s.computed == known;
-    for (; s.num_blocks * kKvBlockTokens < s.computed; ++s.num_blocks) {
+    while (static_cast<int64_t>(s.blocks.size()) * kKvBlockTokens < s.computed) {
       MOE_CHECK(!free_blocks_[s.rank].empty());
-      slice.new_blocks.push_back(free_blocks_[s.rank].back());
+      s.blocks.push_back(free_blocks_[s.rank].back());
+      slice.new_blocks.push_back(s.blocks.back());
       free_blocks_[s.rank].pop_back();
     }
     order[s.rank].push_back(&s);
@@ -131,7 +137,10 @@ void TestModel::Run(const std::vector<TestSequence*>& sequences, int64_t new_tok
 }
 
 void TestModel::Drop(TestSequence* sequence) {
-  drops_[sequence->rank].push_back(sequence->init.id);
+  const int rank = sequence->rank;
+  drops_[rank].push_back(sequence->init.id);
+  free_blocks_[rank].insert(free_blocks_[rank].end(), sequence->blocks.begin(), sequence->blocks.end());
+  if (sequence->init.state_slot >= 0) free_slots_[rank].push_back(sequence->init.state_slot);
 }
 
 }  // namespace moe

@@ -28,7 +28,7 @@ struct TestSequence {
   SequenceInit init;
   int rank = 0;
   int64_t computed = 0;
-  int64_t num_blocks = 0;
+  std::vector<int32_t> blocks;
   std::vector<TokenInfo> tokens;         // generated
   std::vector<TokenInfo> prompt_tokens;  // with prompt_logprobs
   std::vector<int32_t> expert_ids;
@@ -55,6 +55,7 @@ class TestModel {
   // Prefill in chunks of `chunk`, then decode until `new_tokens` are there, all sequences together.
   void Run(const std::vector<TestSequence*>& sequences, int64_t new_tokens, int64_t chunk);
 
+  // The rank forgets the sequence with the next step; its blocks and slot are free from then on.
   void Drop(TestSequence* sequence);
 
   // Summed over steps and ranks: [moe_layers * experts].
@@ -72,7 +73,7 @@ class TestModel {
   std::vector<std::unique_ptr<TestSequence>> sequences_;
   std::vector<std::vector<SequenceId>> drops_;     // per rank, for the next step
   std::vector<std::vector<int32_t>> free_blocks_;  // per rank
-  std::vector<int32_t> next_slot_;
+  std::vector<std::vector<int32_t>> free_slots_;   // per rank
   std::vector<int64_t> expert_tokens_;
   uint64_t step_ = 0;
 };
