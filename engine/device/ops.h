@@ -167,8 +167,9 @@ struct AddRowsOp {
   int64_t dim = 0;
 };
 
-// One attention layer's part of the paged cache, in act. Element (block, head, token, d) of K is at
-// ((block * kv_heads + head) * kKvBlockTokens + token) * head_dim + d; V likewise with v_head_dim.
+// One attention layer's part of the paged cache, in act. Block b, head h of K are the kKvBlockTokens * head_dim elements
+// from (b * kv_heads + h) * kKvBlockTokens * head_dim on; V likewise with v_head_dim. Inside, a backend arranges tokens
+// and dims as it likes (reference: [token][d]); blocks are moved between backends of one name() only.
 struct KvLayer {
   std::byte* k = nullptr;
   std::byte* v = nullptr;

@@ -8,7 +8,8 @@
 //       l = l·c + Sum16(p_0..15 + p_16..31);  o_d = o_d·c, then fma(p_j, v_jd, o_d) over the visible j ascending
 //     the split is merged: M' = max(M, m);  a = exp(M - M');  b = exp(m - M');  L = L·a + l·b;  O = fma(o, b, O·a)
 //   out = O / L
-// K is transposed once per block for all rows of the tile, so that a score is a lane and needs no horizontal sum.
+// K lies in its block as StoreKey (attention.cc) writes it: [d / 2][32 tokens][2] in bf16 (an odd last d: [32]),
+// [d][32] in float32. A score is then a lane and needs no horizontal sum, and nothing is transposed when reading.
 namespace moe::cpu::MOE_CPU_NS {
 namespace {
 
@@ -29,46 +30,59 @@ inline int64_t RoundUp16(int64_t n) {
   return (n + 15) & ~int64_t{15};
 }
 
-// out[d][32] = K[token][d], widened. k: 32 rows of head_dim.
-inline void TransposeKeys(const char* k, Element act, int64_t head_dim, float* out) {
-  const int64_t row = head_dim * (act == Element::kF32 ? 4 : 2);
-  for (int64_t t = 0; t < kKeys; t += 16) {
-    int64_t d = 0;
-    V r[16];
-    // Pairs of bf16 move as one element, so a 16 × 16 transpose serves 32 d.
-    for (; act == Element::kBF16 && d + 32 <= head_dim; d += 32) {
-      for (int i = 0; i < 16; ++i) r[i] = Load(reinterpret_cast<const float*>(k + (t + i) * row + d * 2));
-      Transpose16(r);
-      for (int i = 0; i < 16; ++i) {
-        Store(out + (d + 2 * i) * kKeys + t, EvenBf16(r[i]));
-        Store(out + (d + 2 * i + 1) * kKeys + t, OddBf16(r[i]));
-      }
-    }
-    for (; d < head_dim; d += 16) {
-      const int64_t n = head_dim - d < 16 ? head_dim - d : 16;
-      for (int i = 0; i < 16; ++i) {
-        const char* p = k + (t + i) * row;
-        r[i] = n == 16 ? LoadElement(act, p, d) : LoadElementN(act, p, d, n);
-      }
-      Transpose16(r);
-      for (int i = 0; i < n; ++i) Store(out + (d + i) * kKeys + t, r[i]);
-    }
+// The keys of a block: as they are in the cache, or widened to [head_dim][32].
+struct KeyBlock {
+  const char* data;
+  bool bf16;
+};
+
+// out[d][32], widened. For many rows, where every pass would widen again.
+inline void WidenKeys(const char* k, int64_t head_dim, float* out) {
+  int64_t d = 0;
+  for (; d + 2 <= head_dim; d += 2, k += kKeys * 4, out += 2 * kKeys) {
+    const V first = Load(reinterpret_cast<const float*>(k));
+    const V second = Load(reinterpret_cast<const float*>(k) + 16);
+    Store(out, EvenBf16(first));
+    Store(out + 16, EvenBf16(second));
+    Store(out + kKeys, OddBf16(first));
+    Store(out + kKeys + 16, OddBf16(second));
+  }
+  if (d < head_dim) {
+    Store(out, WidenBf16(k));
+    Store(out + 16, WidenBf16(k + 32));
   }
 }
 
 template <int MR>
-inline void ScoreTile(const float* q, int64_t q_stride, const float* kt, int64_t head_dim, V scale, float* s) {
+inline void ScoreStep(const float* q, int64_t q_stride, V k0, V k1, V (&acc)[MR][2]) {
+#pragma GCC unroll 8
+  for (int i = 0; i < MR; ++i) {
+    const V x = Set(q[i * q_stride]);
+    acc[i][0] = Fma(x, k0, acc[i][0]);
+    acc[i][1] = Fma(x, k1, acc[i][1]);
+  }
+}
+
+// s[i][32] for MR rows.
+template <int MR>
+inline void ScoreTile(const float* q, int64_t q_stride, const KeyBlock& k, int64_t head_dim, V scale, float* s) {
   V acc[MR][2];
 #pragma GCC unroll 8
   for (int i = 0; i < MR; ++i) acc[i][0] = acc[i][1] = Zero();
-  for (int64_t d = 0; d < head_dim; ++d) {
-    const V k0 = Load(kt + d * kKeys);
-    const V k1 = Load(kt + d * kKeys + 16);
-#pragma GCC unroll 8
-    for (int i = 0; i < MR; ++i) {
-      const V x = Set(q[i * q_stride + d]);
-      acc[i][0] = Fma(x, k0, acc[i][0]);
-      acc[i][1] = Fma(x, k1, acc[i][1]);
+  const char* p = k.data;
+  if (k.bf16) {
+    int64_t d = 0;
+    for (; d + 2 <= head_dim; d += 2, p += kKeys * 4) {
+      const V first = Load(reinterpret_cast<const float*>(p));
+      const V second = Load(reinterpret_cast<const float*>(p) + 16);
+      ScoreStep<MR>(q + d, q_stride, EvenBf16(first), EvenBf16(second), acc);
+      ScoreStep<MR>(q + d + 1, q_stride, OddBf16(first), OddBf16(second), acc);
+    }
+    if (d < head_dim) ScoreStep<MR>(q + d, q_stride, WidenBf16(p), WidenBf16(p + 32), acc);
+  } else {
+    for (int64_t d = 0; d < head_dim; ++d, p += kKeys * 4) {
+      const auto* row = reinterpret_cast<const float*>(p);
+      ScoreStep<MR>(q + d, q_stride, Load(row), Load(row + 16), acc);
     }
   }
 #pragma GCC unroll 8
@@ -79,9 +93,10 @@ inline void ScoreTile(const float* q, int64_t q_stride, const float* kt, int64_t
 }
 
 // o[i] = o[i] * correction[i] + Σ_j p[i][j] v[j], j in [lo, hi), for MR rows × NV vectors.
-template <int MR, int NV>
-inline void ValueTile(const float* p, const float* v, int64_t width, int64_t lo, int64_t hi, const float* correction,
-                      float* o) {
+// v: rows of float32 or bf16, `stride` bytes apart.
+template <int MR, int NV, bool kBf16>
+inline void ValueTile(const float* p, const char* v, int64_t stride, int64_t width, int64_t lo, int64_t hi,
+                      const float* correction, float* o) {
   V acc[MR][NV];
 #pragma GCC unroll 8
   for (int i = 0; i < MR; ++i) {
@@ -92,7 +107,10 @@ inline void ValueTile(const float* p, const float* v, int64_t width, int64_t lo,
   for (int64_t j = lo; j < hi; ++j) {
     V x[NV];
 #pragma GCC unroll 4
-    for (int n = 0; n < NV; ++n) x[n] = Load(v + j * width + n * 16);
+    for (int n = 0; n < NV; ++n) {
+      const char* q = v + j * stride + n * (kBf16 ? 32 : 64);
+      x[n] = kBf16 ? WidenBf16(q) : Load(reinterpret_cast<const float*>(q));
+    }
 #pragma GCC unroll 8
     for (int i = 0; i < MR; ++i) {
       const V w = Set(p[i * kKeys + j]);
@@ -107,14 +125,32 @@ inline void ValueTile(const float* p, const float* v, int64_t width, int64_t lo,
   }
 }
 
-template <int MR>
-inline void ValueRows(const float* p, const float* v, int64_t width, int64_t lo, int64_t hi, const float* correction,
-                      float* o) {
+template <int MR, bool kBf16>
+inline void ValueRowsOf(const float* p, const char* v, int64_t stride, int64_t width, int64_t lo, int64_t hi,
+                        const float* correction, float* o) {
+  constexpr int64_t kSize = kBf16 ? 2 : 4;
   int64_t d = 0;
   for (; d + kValueVectors * 16 <= width; d += kValueVectors * 16) {
-    ValueTile<MR, kValueVectors>(p, v + d, width, lo, hi, correction, o + d);
+    ValueTile<MR, kValueVectors, kBf16>(p, v + d * kSize, stride, width, lo, hi, correction, o + d);
   }
-  for (; d < width; d += 16) ValueTile<MR, 1>(p, v + d, width, lo, hi, correction, o + d);
+  for (; d < width; d += 16) ValueTile<MR, 1, kBf16>(p, v + d * kSize, stride, width, lo, hi, correction, o + d);
+}
+
+// The values of a block: as they are in the cache, or widened to [32][width].
+struct ValueBlock {
+  const char* data;
+  int64_t stride;
+  bool bf16;
+};
+
+template <int MR>
+inline void ValueRows(const float* p, const ValueBlock& v, int64_t width, int64_t lo, int64_t hi,
+                      const float* correction, float* o) {
+  if (v.bf16) {
+    ValueRowsOf<MR, true>(p, v.data, v.stride, width, lo, hi, correction, o);
+  } else {
+    ValueRowsOf<MR, false>(p, v.data, v.stride, width, lo, hi, correction, o);
+  }
 }
 
 // What one call works with, cut from AttentionTile::scratch.
@@ -196,7 +232,8 @@ inline void SoftmaxRows(const AttentionTile& t, AttentionState& a, int64_t block
   }
 }
 
-inline void AccumulateValues(const AttentionTile& t, AttentionState& a, int64_t block, int64_t begin, int64_t end) {
+inline void AccumulateValues(const AttentionTile& t, AttentionState& a, const ValueBlock& v, int64_t block,
+                             int64_t begin, int64_t end) {
   for (int64_t r = begin; r < end;) {
     const KeyRange keys = VisibleKeys(t, t.first_pos + r / t.group, block);
     // Rows of one range go together: a row must never touch a key it does not see (0 · NaN is NaN).
@@ -209,15 +246,25 @@ inline void AccumulateValues(const AttentionTile& t, AttentionState& a, int64_t 
     const float* p = a.s + r * kKeys;
     float* o = a.o + r * a.width;
     if (n == kValueRows) {
-      ValueRows<kValueRows>(p, a.v, a.width, keys.lo, keys.hi, a.correction + r, o);
+      ValueRows<kValueRows>(p, v, a.width, keys.lo, keys.hi, a.correction + r, o);
       r += n;
       continue;
     }
     for (int64_t i = 0; i < n; ++i) {
-      ValueRows<1>(p + i * kKeys, a.v, a.width, keys.lo, keys.hi, a.correction + r + i, o + i * a.width);
+      ValueRows<1>(p + i * kKeys, v, a.width, keys.lo, keys.hi, a.correction + r + i, o + i * a.width);
     }
     r += n;
   }
+}
+
+// A block's keys and values are two pieces of a few KB, too short for the processor's own prefetcher to be of use.
+inline void PrefetchBlock(const AttentionTile& t, int64_t block) {
+  const int64_t physical = t.blocks[block];
+  const int64_t size = t.act == Element::kF32 ? 4 : 2;
+  const char* k = t.k + physical * t.k_block_bytes;
+  const char* v = t.v + physical * t.v_block_bytes;
+  for (int64_t i = 0; i < kKeys * t.head_dim * size; i += 64) Prefetch(k + i);
+  for (int64_t i = 0; i < kKeys * t.v_head_dim * size; i += 64) Prefetch(v + i);
 }
 
 inline void AttendBlock(const AttentionTile& t, AttentionState& a, int64_t block) {
@@ -239,26 +286,34 @@ inline void AttendBlock(const AttentionTile& t, AttentionState& a, int64_t block
   const int64_t begin = first * t.group;
   const int64_t end = last * t.group;
   const int64_t physical = t.blocks[block];
-  TransposeKeys(t.k + physical * t.k_block_bytes, t.act, t.head_dim, a.kt);
+  KeyBlock k{t.k + physical * t.k_block_bytes, t.act == Element::kBF16};
+  if (k.bf16 && end - begin > 2 * kScoreRows) {
+    WidenKeys(k.data, t.head_dim, a.kt);
+    k = {reinterpret_cast<const char*>(a.kt), false};
+  }
   const V scale = Set(t.scale);
   int64_t r = begin;
   for (; r + kScoreRows <= end; r += kScoreRows) {
-    ScoreTile<kScoreRows>(a.q + r * t.head_dim, t.head_dim, a.kt, t.head_dim, scale, a.s + r * kKeys);
+    ScoreTile<kScoreRows>(a.q + r * t.head_dim, t.head_dim, k, t.head_dim, scale, a.s + r * kKeys);
   }
-  for (; r < end; ++r) ScoreTile<1>(a.q + r * t.head_dim, t.head_dim, a.kt, t.head_dim, scale, a.s + r * kKeys);
+  for (; r < end; ++r) ScoreTile<1>(a.q + r * t.head_dim, t.head_dim, k, t.head_dim, scale, a.s + r * kKeys);
   SoftmaxRows(t, a, block, begin, end);
 
-  const int64_t keys = VisibleKeys(t, t.first_pos + last - 1, block).hi;
-  const char* v = t.v + physical * t.v_block_bytes;
-  const int64_t v_row = t.v_head_dim * (t.act == Element::kF32 ? 4 : 2);
-  for (int64_t j = 0; j < keys; ++j) {
-    for (int64_t d = 0; d < a.width; d += 16) {
-      const int64_t n = t.v_head_dim - d;
-      Store(a.v + j * a.width + d,
-            n >= 16 ? LoadElement(t.act, v + j * v_row, d) : LoadElementN(t.act, v + j * v_row, d, n));
+  ValueBlock v{t.v + physical * t.v_block_bytes, t.v_head_dim * (t.act == Element::kF32 ? 4 : 2),
+               t.act == Element::kBF16};
+  // Widening pays once several passes of rows share it, and gives whole vectors to any v_head_dim.
+  if (t.v_head_dim % 16 != 0 || (v.bf16 && end - begin > 2 * kValueRows)) {
+    const int64_t keys = VisibleKeys(t, t.first_pos + last - 1, block).hi;
+    for (int64_t j = 0; j < keys; ++j) {
+      for (int64_t d = 0; d < a.width; d += 16) {
+        const int64_t n = t.v_head_dim - d;
+        const char* row = v.data + j * v.stride;
+        Store(a.v + j * a.width + d, n >= 16 ? LoadElement(t.act, row, d) : LoadElementN(t.act, row, d, n));
+      }
     }
+    v = {reinterpret_cast<const char*>(a.v), a.width * 4, false};
   }
-  AccumulateValues(t, a, block, begin, end);
+  AccumulateValues(t, a, v, block, begin, end);
 }
 
 // Adds the partial sums (m, l, o) of a split to those of the splits before it. l = 0: the row saw no key of it.
@@ -320,7 +375,10 @@ inline void Attend(const AttentionTile& t) {
     for (int64_t i = 0; i < a.rows * a.width; i += 16) Store(a.o + i, Zero());
     a.visible = false;
     const int64_t stop = (split + 1) * kAttentionSplit < end_block ? (split + 1) * kAttentionSplit : end_block;
-    for (int64_t block = split * kAttentionSplit; block < stop; ++block) AttendBlock(t, a, block);
+    for (int64_t block = split * kAttentionSplit; block < stop; ++block) {
+      if (block + 1 < end_block) PrefetchBlock(t, block + 1);
+      AttendBlock(t, a, block);
+    }
     if (t.partials != nullptr) {
       float* p = t.partials + (split - t.split_begin) * a.rows * PartialStride(a);
       for (int64_t r = 0; r < a.rows; ++r, p += PartialStride(a)) {

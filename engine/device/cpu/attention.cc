@@ -1,4 +1,6 @@
 // Qkv and Attention.
+#include <cstring>
+
 #include "engine/device/cpu/cpu_backend.h"
 #include "parallel/base/check.h"
 
@@ -37,6 +39,19 @@ void NormHeads(const OpKernels& ops, const AttentionSpec& spec, int64_t heads, c
     a.x = x + i * a.dim;
     a.out_f32 = x + i * a.dim;
     ops.norm(a);
+  }
+}
+
+// Writes one token's key into its block of 32: [d / 2][32 tokens][2] in bf16, an odd last d as [32]; [d][32] in
+// float32. key: [head_dim] in act.
+void StoreKey(const char* key, int64_t head_dim, Element act, int64_t token, char* block) {
+  constexpr int64_t kUnit = 4;  // a float32 or a pair of bf16
+  const int64_t units = act == Element::kF32 ? head_dim : head_dim / 2;
+  for (int64_t u = 0; u < units; ++u) {
+    std::memcpy(block + (u * kAttentionBlock + token) * kUnit, key + u * kUnit, kUnit);
+  }
+  if (act != Element::kF32 && head_dim % 2 != 0) {
+    std::memcpy(block + units * kAttentionBlock * kUnit + token * 2, key + units * kUnit, 2);
   }
 }
 
@@ -81,11 +96,13 @@ void CpuBackend::Qkv(const QkvOp& op) {
       const int64_t block = slice->blocks[position / kKvBlockTokens];
       const int64_t token = position % kKvBlockTokens;
       for (int64_t h = 0; h < spec.num_kv_heads; ++h) {
-        const int64_t at = (block * spec.num_kv_heads + h) * kKvBlockTokens + token;
-        ops_->round(k + h * spec.head_dim, spec.head_dim, reinterpret_cast<char*>(op.kv.k) + at * spec.head_dim * size,
-                    act_);
+        const int64_t at = (block * spec.num_kv_heads + h) * kKvBlockTokens;
+        // q is in the output by now: its place holds the rounded key.
+        char* key = reinterpret_cast<char*>(q);
+        ops_->round(k + h * spec.head_dim, spec.head_dim, key, act_);
+        StoreKey(key, spec.head_dim, act_, token, reinterpret_cast<char*>(op.kv.k) + at * spec.head_dim * size);
         ops_->round(in + q_dim + k_dim + h * spec.v_head_dim, spec.v_head_dim,
-                    reinterpret_cast<char*>(op.kv.v) + at * spec.v_head_dim * size, act_);
+                    reinterpret_cast<char*>(op.kv.v) + (at + token) * spec.v_head_dim * size, act_);
       }
     }
   });

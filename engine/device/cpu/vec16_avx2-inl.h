@@ -186,39 +186,8 @@ inline void StoreBf16N(void* p, V x, int64_t n) {
   memcpy(p, lanes, static_cast<size_t>(n) * 2);
 }
 // Into L2. As asm: GCC takes a function of nothing but a prefetch for one without effects and drops its calls.
-inline void Prefetch(const char* p) { asm volatile("prefetcht1 %0" ::"m"(*p)); }
-
-inline void Transpose8(__m256 r[8]) {
-  __m256 t[8];
-  for (int i = 0; i < 8; i += 2) {
-    t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
-    t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
-  }
-  __m256 s[8];
-  for (int i = 0; i < 8; i += 4) {
-    s[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
-    s[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
-    s[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-    s[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
-  }
-  for (int i = 0; i < 4; ++i) {
-    r[i] = _mm256_permute2f128_ps(s[i], s[i + 4], 0x20);
-    r[i + 4] = _mm256_permute2f128_ps(s[i], s[i + 4], 0x31);
-  }
-}
-inline void Transpose16(V r[16]) {
-  __m256 q[4][8];  // quarters: rows 0-7 lo, rows 0-7 hi, rows 8-15 lo, rows 8-15 hi
-  for (int i = 0; i < 8; ++i) {
-    q[0][i] = r[i].lo;
-    q[1][i] = r[i].hi;
-    q[2][i] = r[8 + i].lo;
-    q[3][i] = r[8 + i].hi;
-  }
-  for (auto& quarter : q) Transpose8(quarter);
-  for (int i = 0; i < 8; ++i) {
-    r[i] = {q[0][i], q[2][i]};
-    r[8 + i] = {q[1][i], q[3][i]};
-  }
+inline void Prefetch(const char* p) {
+  asm volatile("prefetcht1 %0" ::"m"(*p));
 }
 
 }  // namespace

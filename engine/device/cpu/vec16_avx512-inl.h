@@ -163,37 +163,8 @@ inline void StoreBf16N(void* p, V x, int64_t n) {
   _mm256_mask_storeu_epi16(p, FirstLanes(n), NarrowBf16(x));
 }
 // Into L2. As asm: GCC takes a function of nothing but a prefetch for one without effects and drops its calls.
-inline void Prefetch(const char* p) { asm volatile("prefetcht1 %0" ::"m"(*p)); }
-
-// r[i][j] ↔ r[j][i].
-inline void Transpose16(V r[16]) {
-  V t[16];
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; i += 2) {
-    t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
-    t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 16; i += 4) {
-    r[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(t[i]), _mm512_castps_pd(t[i + 2])));
-    r[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(t[i]), _mm512_castps_pd(t[i + 2])));
-    r[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(t[i + 1]), _mm512_castps_pd(t[i + 3])));
-    r[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(t[i + 1]), _mm512_castps_pd(t[i + 3])));
-  }
-  // Lane quarter q of r[4g + c] is column 4q + c of rows 4g … 4g + 3.
-#pragma GCC unroll 4
-  for (int c = 0; c < 4; ++c) {
-    const V a = _mm512_shuffle_f32x4(r[c], r[4 + c], 0x44);
-    const V b = _mm512_shuffle_f32x4(r[8 + c], r[12 + c], 0x44);
-    const V d = _mm512_shuffle_f32x4(r[c], r[4 + c], 0xee);
-    const V e = _mm512_shuffle_f32x4(r[8 + c], r[12 + c], 0xee);
-    t[c] = _mm512_shuffle_f32x4(a, b, 0x88);
-    t[4 + c] = _mm512_shuffle_f32x4(a, b, 0xdd);
-    t[8 + c] = _mm512_shuffle_f32x4(d, e, 0x88);
-    t[12 + c] = _mm512_shuffle_f32x4(d, e, 0xdd);
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) r[i] = t[i];
+inline void Prefetch(const char* p) {
+  asm volatile("prefetcht1 %0" ::"m"(*p));
 }
 
 }  // namespace
