@@ -12,6 +12,7 @@
 #include "server/health_service.h"
 #include "server/inference_service.h"
 #include "server/operations_service.h"
+#include "server/parse_failures.h"
 #include "server/server_core.h"
 
 namespace moe {
@@ -54,6 +55,7 @@ class GrpcServerImpl final : public GrpcServer {
     builder.RegisterService(health_->service());
     builder.RegisterService(inference_.get());
     builder.RegisterService(operations_.get());
+    ReportParseFailures(&builder);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port_ == 0) {
       return absl::AlreadyExistsError(Cat("cannot listen on ", JoinHostPort(options.host, options.port)));
