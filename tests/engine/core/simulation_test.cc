@@ -9,25 +9,14 @@
 #include "engine/core/engine_loop.h"
 #include "engine/device/ops.h"
 #include "gtest/gtest.h"
+#include "tests/engine/core/loop_testing.h"
 #include "tests/engine/core/toy_ranks.h"
 
 namespace moe {
 namespace {
 
 using toy::ToyRanks;
-
-ModelSpec ToySpec() {
-  ModelSpec spec;
-  spec.vocab_size = toy::kVocab;
-  spec.layers.resize(toy::kLayers);
-  for (LayerSpec& layer : spec.layers) {
-    MoeSpec moe;
-    moe.num_experts = toy::kExperts;
-    moe.top_k = toy::kTopK;
-    layer.ffn = moe;
-  }
-  return spec;
-}
+using toy::ToySpec;
 
 class Simulation;
 

@@ -170,8 +170,10 @@ StatusOr<StepResult> ToyRanks::Step(const StepPlan& plan) {
     for (const SlicePlan& slice : plan.ranks[r].slices) {
       if (!seen.insert(slice.id).second) Mistake("two slices of one sequence");
       const auto it = rank.known.find(slice.id);
-      const bool decodes =
-          it != rank.known.end() && slice.count == 1 && slice.sample && slice.first_pos >= it->second.init.prompt_len;
+      // One that comes (back) in this step and finds all but its last token cached was not running: nobody reads it
+      // now.
+      const bool decodes = it != rank.known.end() && !it->second.fresh && slice.count == 1 && slice.sample &&
+                           slice.first_pos >= it->second.init.prompt_len;
       (decodes ? decoding : others) += slice.count;
       out.slices.push_back(RunSlice(rank, slice));
     }
