@@ -76,6 +76,7 @@ struct Mamba2Spec {
   int64_t conv_kernel = 0;
   bool conv_bias = false;
   bool proj_bias = false;
+  static constexpr int64_t kMaxConvKernel = 16;
   float norm_eps = 1e-5f;
   float dt_min = 0.0f;  // time_step_limit
   float dt_max = std::numeric_limits<float>::infinity();

@@ -53,6 +53,7 @@ Status CheckMixer(const AttentionSpec& attn) {
   if (!std::isfinite(attn.scale)) return InvalidError("the attention scale is ", attn.scale);
   MOE_RETURN_IF_ERROR(CheckRange("sliding_window", attn.window, 0, limits::kMaxPositions));
   MOE_RETURN_IF_ERROR(CheckNorm(attn.qk_norm_spec));
+  if (attn.qk_norm_spec.bias) return UnsupportedError("biases of query and key norms are not supported");
   return attn.rope ? CheckRope(*attn.rope, attn.head_dim) : absl::OkStatus();
 }
 
@@ -61,7 +62,7 @@ Status CheckMixer(const Mamba2Spec& mamba) {
   MOE_RETURN_IF_ERROR(CheckRange("mamba_head_dim", mamba.head_dim, 1, limits::kMaxHeadDim));
   MOE_RETURN_IF_ERROR(CheckRange("ssm_state_size", mamba.state_size, 1, limits::kMaxHeadDim));
   MOE_RETURN_IF_ERROR(CheckRange("n_groups", mamba.num_groups, 1, mamba.num_heads));
-  MOE_RETURN_IF_ERROR(CheckRange("conv_kernel", mamba.conv_kernel, 1, 64));
+  MOE_RETURN_IF_ERROR(CheckRange("conv_kernel", mamba.conv_kernel, 1, Mamba2Spec::kMaxConvKernel));
   if (mamba.num_heads % mamba.num_groups != 0) {
     return InvalidError("mamba_num_heads is ", mamba.num_heads, ", not a multiple of n_groups (", mamba.num_groups,
                         ")");
@@ -77,6 +78,8 @@ Status CheckMlp(const char* field, const MlpSpec& mlp) {
   if (mlp.gated == (mlp.activation == Activation::kRelu2)) {
     return UnsupportedError("hidden_act: relu2 is supported without a gate only, the others with one");
   }
+  // Fails closed: the kernels do not add biases of MLPs yet.
+  if (mlp.bias) return UnsupportedError("biases of MLPs and experts (mlp_bias, expert biases) are not supported");
   return absl::OkStatus();
 }
 

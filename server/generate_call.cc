@@ -17,6 +17,8 @@ constexpr std::chrono::seconds kSlowGrace{5};
 constexpr int64_t kMergedBytes = 64 << 10;
 // So many positions may wait in any case: one with log-probabilities of the whole vocabulary may be a megabyte.
 constexpr int64_t kMinBacklogTokens = 16;
+// One token id with its log-probability in protobuf.
+constexpr int64_t kAlternativeBytes = 12;
 
 Status SlowReaderError() {
   return absl::ResourceExhaustedError("the client does not read its stream fast enough; the request was cancelled");
@@ -98,6 +100,31 @@ Status GenerateCall::Encode() {
   if (tokens >= context) {
     return InvalidError(field, ": ", tokens, " prompt tokens are not in [1, ", context - 1, "]; the context holds ",
                         context, " tokens, prompt and output together");
+  }
+  return CheckAnswerSize(tokens, context);
+}
+
+// Log-probabilities of many alternatives at many positions are refused before they are computed: the answer could not
+// be sent, and would be held in memory meanwhile. The prompt's part is one message; the tokens of a stream are one
+// each.
+Status GenerateCall::CheckAnswerSize(int64_t prompt_tokens, int64_t context) const {
+  const Request& request = spec_.request;
+  const int64_t vocab = environment_.model->engine->model().spec.vocab_size;
+  const auto bytes = [&](const std::optional<int32_t>& alternatives, int64_t positions) {
+    if (!alternatives.has_value()) return int64_t{0};
+    return positions * (1 + (*alternatives < 0 ? vocab : *alternatives)) * kAlternativeBytes;
+  };
+  const int64_t generated =
+      streaming() ? 1 : std::min(request.max_new_tokens, context - prompt_tokens) * request.num_choices;
+  const int64_t limit = environment_.max_message_bytes;
+  if (const int64_t size = bytes(request.prompt_logprobs, prompt_tokens); size > limit) {
+    return InvalidError("output.prompt_logprobs: ", *request.prompt_logprobs, " for ", prompt_tokens,
+                        " prompt tokens makes about ", size, " bytes; a message holds ", limit, " (max-message-bytes)");
+  }
+  if (const int64_t size = bytes(request.logprobs, generated); size > limit) {
+    return InvalidError("output.logprobs: ", *request.logprobs, " for up to ", generated,
+                        " generated tokens makes about ", size, " bytes; a message holds ", limit,
+                        " (max-message-bytes). Stream, or lower max_new_tokens or n");
   }
   return Status();
 }

@@ -54,6 +54,7 @@ class GenerateCall final : public ResponseSink, public std::enable_shared_from_t
     ServerCounters* counters;
     StreamLimits limits;
     size_t max_waiting_prompts;
+    int64_t max_message_bytes;
   };
 
   // `outlet` lives until Detach.
@@ -81,6 +82,7 @@ class GenerateCall final : public ResponseSink, public std::enable_shared_from_t
   bool streaming() const { return method_ == Method::kGenerateStream; }
   void EncodeAndSubmit();
   Status Encode();
+  Status CheckAnswerSize(int64_t prompt_tokens, int64_t context) const;
   void ScheduleProcessing(std::unique_lock<std::mutex> lock);
   void Process();
   void TellEngine(const std::vector<uint32_t>& stopped_choices);

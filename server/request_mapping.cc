@@ -14,6 +14,9 @@
 namespace moe {
 namespace {
 
+// Longer than any vocabulary's longest token.
+constexpr int64_t kMaxBytesPerToken = 1024;
+
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 Status MapSampling(const v1::SamplingParams& from, const GenerationConfig& defaults, int64_t vocab_size,
@@ -174,10 +177,19 @@ StatusOr<GenerateSpec> MapGenerateRequest(const v1::GenerateRequest& request, co
     case v1::GenerateRequest::kText:
       if (model.tokenizer == nullptr) return NeedsTokenizer("text");
       spec.input = GenerateSpec::Input::kText;
+      // No tokenizer makes so few tokens of it: refused before it is copied and tokenized.
+      if (static_cast<int64_t>(request.text().size()) > model.spec.max_positions * kMaxBytesPerToken) {
+        return InvalidError("text: ", request.text().size(), " bytes cannot fit the model's ", model.spec.max_positions,
+                            " positions");
+      }
       spec.text = request.text();
       break;
     case v1::GenerateRequest::kTokens: {
       spec.input = GenerateSpec::Input::kTokens;
+      if (request.tokens().ids_size() > model.spec.max_positions) {
+        return InvalidError("tokens.ids: ", request.tokens().ids_size(), " tokens are more than the model's ",
+                            model.spec.max_positions, " positions");
+      }
       MOE_ASSIGN_OR_RETURN(to.prompt, MapTokenIds(request.tokens().ids(), "tokens.ids", model.spec.vocab_size));
       if (to.prompt.empty()) return InvalidError("tokens.ids: is empty; a prompt needs at least one token");
       break;

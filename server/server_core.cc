@@ -22,13 +22,14 @@ ServerCore::ServerCore(std::string name, const ServerOptions& options)
     : limits_(options.limits),
       stream_limits_(options.stream),
       max_waiting_prompts_(static_cast<size_t>(std::max<int64_t>(1, options.engine.max_queue))),
+      max_message_bytes_(options.max_message_bytes),
       host_(std::move(name)),
       output_pool_(PoolThreads()),
       // Two at least: one slow template must not hold up every other prompt.
       prompt_pool_(std::max(2, PoolThreads())) {}
 
 GenerateCall::Environment ServerCore::CallEnvironment(ServedModel* model) {
-  return {model, &prompt_pool_, &output_pool_, &counters_, stream_limits_, max_waiting_prompts_};
+  return {model, &prompt_pool_, &output_pool_, &counters_, stream_limits_, max_waiting_prompts_, max_message_bytes_};
 }
 
 void ServerCore::Drain(double deadline_seconds, std::function<void(uint32_t, uint32_t)> done) {

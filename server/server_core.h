@@ -58,6 +58,7 @@ class ServerCore {
   const RequestLimits limits_;
   const StreamLimits stream_limits_;
   const size_t max_waiting_prompts_;
+  const int64_t max_message_bytes_;
   ServerCounters counters_;
   CallRegistry calls_;
   ModelHost host_;

@@ -1,5 +1,6 @@
 #include "engine/core/engine_loop.h"
 
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <utility>
@@ -51,7 +52,8 @@ StatusOr<uint64_t> EngineLoop::Submit(Request request, std::shared_ptr<ResponseS
   }
   const double now = clock_();
   ++queued_;
-  if (unfinished_++ == 0) progress_ = now;
+  if (unfinished_.load() == 0) progress_ = now;  // before it counts: Health reads them in the other order
+  ++unfinished_;
   inbox_choices_ += message.request->num_choices;
   message.time = now;
   const uint64_t handle = next_handle_++;
@@ -110,8 +112,21 @@ Status EngineLoop::Health(double limit_seconds) const {
     std::lock_guard lock(accept_mutex_);
     if (!fault_.ok()) return fault_;
   }
-  const double idle = clock_() - progress_.load();
-  if (Unfinished() == 0 || idle <= limit_seconds) {
+  // In this order: a request that comes in between has set progress_ before it counts as unfinished.
+  const bool working = Unfinished() != 0;
+  const double now = clock_();
+  double idle = now - progress_.load();
+  {
+    // A long step is not a stuck one: its layers count as progress.
+    std::lock_guard lock(heartbeat_mutex_);
+    const uint64_t heartbeat = link_.Heartbeat();
+    if (heartbeat != last_heartbeat_) {
+      last_heartbeat_ = heartbeat;
+      heartbeat_time_ = now;
+    }
+    idle = std::min(idle, now - heartbeat_time_);
+  }
+  if (!working || idle <= limit_seconds) {
     stall_logged_ = false;
     return absl::OkStatus();
   }

@@ -99,6 +99,10 @@ class EngineLoop {
   std::atomic<bool> stop_{false};
   mutable std::atomic<bool> stall_logged_{false};
 
+  mutable std::mutex heartbeat_mutex_;
+  mutable uint64_t last_heartbeat_ = 0;  // guarded by heartbeat_mutex_: the link's, as Health saw it last
+  mutable double heartbeat_time_ = 0;    // guarded by heartbeat_mutex_: when Health saw it grow
+
   mutable std::mutex accept_mutex_;
   Status refuse_;             // guarded by accept_mutex_: not OK: Submit answers it
   Status fault_;              // guarded by accept_mutex_

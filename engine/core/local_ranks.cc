@@ -28,6 +28,12 @@ class LocalRanks : public RankLink {
 
   int num_ranks() const override { return static_cast<int>(workers_.size()); }
 
+  uint64_t Heartbeat() const override {
+    uint64_t sum = 0;
+    for (const std::unique_ptr<RankWorker>& worker : workers_) sum += worker->heartbeat();
+    return sum;
+  }
+
   StatusOr<StepResult> Step(const StepPlan& plan) override {
     MOE_CHECK_EQ(plan.ranks.size(), workers_.size());
     {

@@ -67,7 +67,7 @@ StatusOr<RankResult> RankWorker::Execute(const RankPlan& plan) {
   RankResult result;
   result.expert_tokens.assign(moe_experts_.back(), 0);
   const std::vector<LogitRow> logit_rows = PlanLogits(plan, result);
-  const ForwardContext context{backend_.get(), &dispatcher_, &arena_};
+  const ForwardContext context{backend_.get(), &dispatcher_, &arena_, &heartbeat_};
   MOE_ASSIGN_OR_RETURN(const float* hidden,
                        decoder_.Forward(context, {.tokens = tokens,
                                                   .slices = slices,
@@ -112,6 +112,7 @@ void RankWorker::ComputeLogits(const ForwardContext& context, const float* hidde
   const int64_t vocab = options_.spec->vocab_size;
   for (size_t begin = 0; begin < rows.size(); begin += kLogitRowsAtOnce) {
     const Arena::Scope scope(&arena_);
+    heartbeat_.fetch_add(1, std::memory_order_relaxed);
     const std::span<const LogitRow> part = rows.subspan(begin, std::min(kLogitRowsAtOnce, rows.size() - begin));
     const auto count = static_cast<int64_t>(part.size());
     auto* indices = arena_.Allocate<int32_t>(count);

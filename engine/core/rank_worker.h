@@ -3,6 +3,7 @@
 #ifndef MOE_ENGINE_CORE_RANK_WORKER_H_
 #define MOE_ENGINE_CORE_RANK_WORKER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -35,6 +36,9 @@ class RankWorker {
 
   // Runs one step. All ranks of the group call this for the same step.
   StatusOr<RankResult> Execute(const RankPlan& plan);
+
+  // Grows with every layer and every part of the logits that is computed. Any thread.
+  uint64_t heartbeat() const { return heartbeat_.load(std::memory_order_relaxed); }
 
   // Makes an exchange that this rank's peers wait in fail. Any thread.
   void Abort(const std::string& reason) { communicator_->Abort(reason); }
@@ -74,6 +78,7 @@ class RankWorker {
   std::vector<SamplerScratch> scratch_;  // one per thread
   std::vector<int64_t> moe_experts_;     // per MoE layer: where its counts begin in expert_tokens; then the total
   int64_t max_top_k_ = 0;
+  std::atomic<uint64_t> heartbeat_{0};
 };
 
 }  // namespace moe

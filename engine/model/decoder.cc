@@ -97,6 +97,7 @@ StatusOr<float*> Decoder::Forward(const ForwardContext& context, const DecodeBat
   for (size_t l = 0; l < spec_->layers.size(); ++l) {
     const LayerSpec& layer = spec_->layers[l];
     const PackedLayer& weights = weights_->layers[l];
+    if (context.heartbeat != nullptr) context.heartbeat->fetch_add(1, std::memory_order_relaxed);
     if (rows > 0 && !std::holds_alternative<std::monostate>(layer.mixer)) {
       const Arena::Scope scope(context.arena);
       const HiddenRows h = Normalize(context, layer.mixer_norm, weights.mixer_norm, x, rows, hidden, false);

@@ -53,13 +53,21 @@ class Packer {
 
   std::unique_ptr<PackedMatrix> Matrix(const std::vector<std::string>& names, DType format) {
     std::vector<WeightSource> parts;
-    for (const std::string& name : names) parts.push_back(store_.Get(prefix_ + name));
+    for (const std::string& name : names) {
+      parts.push_back(store_.Get(prefix_ + name));
+      format = Unrounded(parts.back(), format);
+    }
     std::unique_ptr<PackedMatrix> packed = backend_->Pack(parts, format);
     for (const std::string& name : names) {
       if (name != "embed") store_.Release(prefix_ + name);
     }
     bytes_ += packed->bytes();
     return packed;
+  }
+
+  // A matrix of a float16 model that is stored in another type is kept in float32: float16 could not hold it.
+  static DType Unrounded(const WeightSource& source, DType format) {
+    return format == DType::kF16 && source.data != nullptr && source.dtype != DType::kF16 ? DType::kF32 : format;
   }
 
   PackedLinear Linear(const std::vector<std::string>& names, bool bias) {
@@ -76,11 +84,13 @@ class Packer {
   // The MLPs whose matrices are called <parent>[e].{gate,up,down}.
   std::unique_ptr<PackedExperts> Experts(const std::vector<std::string>& parents, const MlpSpec& spec) {
     std::vector<ExpertSource> sources;
+    DType format = format_;
     for (const std::string& parent : parents) {
       ExpertSource source;
       if (spec.gated) source.gate = store_.Get(prefix_ + parent + ".gate");
       source.up = store_.Get(prefix_ + parent + ".up");
       source.down = store_.Get(prefix_ + parent + ".down");
+      for (const WeightSource& matrix : {source.gate, source.up, source.down}) format = Unrounded(matrix, format);
       sources.push_back(source);
     }
     const auto release = [&](int64_t e) {
@@ -88,7 +98,7 @@ class Packer {
       store_.Release(prefix_ + parents[e] + ".up");
       store_.Release(prefix_ + parents[e] + ".down");
     };
-    std::unique_ptr<PackedExperts> packed = backend_->PackExperts(sources, spec.gated, format_, release);
+    std::unique_ptr<PackedExperts> packed = backend_->PackExperts(sources, spec.gated, format, release);
     bytes_ += packed->bytes();
     return packed;
   }

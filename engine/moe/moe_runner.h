@@ -10,6 +10,7 @@
 #ifndef MOE_ENGINE_MOE_MOE_RUNNER_H_
 #define MOE_ENGINE_MOE_MOE_RUNNER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -26,6 +27,7 @@ struct ForwardContext {
   Backend* backend = nullptr;
   Dispatcher* dispatcher = nullptr;
   Arena* arena = nullptr;
+  std::atomic<uint64_t>* heartbeat = nullptr;  // grows with every layer; may be null
 };
 
 // Rows of hidden states in the two forms a block reads.

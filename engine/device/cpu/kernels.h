@@ -117,6 +117,9 @@ inline constexpr int64_t kAttentionBlock = 32;  // = kKvBlockTokens
 // Query rows (positions × heads of a group) that share one pass over K and V.
 inline constexpr int64_t kAttentionRows = 64;
 
+// Longest convolution kernel: a channel's taps and window live in registers or on the stack.
+constexpr int64_t kMaxConvKernel = 16;
+
 struct ConvArgs {
   const float* x = nullptr;  // [count] rows of raw inputs, first channel
   int64_t x_stride = 0;

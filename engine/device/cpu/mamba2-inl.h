@@ -5,12 +5,11 @@ namespace {
 // Per channel and position: s = bias, then one FMA chain over the taps, oldest first; out = silu(s). The window of the
 // last kernel - 1 raw inputs moves on with every position, so a slice may end anywhere.
 inline void ConvolveChannels(const ConvArgs& a) {
-  constexpr int64_t kMaxTaps = 16;
   const int64_t taps = a.kernel - 1;
   for (int64_t c = 0; c < a.channels; c += 16) {
     const int64_t n = a.channels - c < 16 ? a.channels - c : 16;
-    V weight[kMaxTaps + 1];
-    V window[kMaxTaps + 1];
+    V weight[kMaxConvKernel];
+    V window[kMaxConvKernel];
     for (int64_t t = 0; t <= taps; ++t) weight[t] = GatherN(a.weight + c * a.kernel + t, a.kernel, n);
     for (int64_t t = 0; t < taps; ++t) window[t] = GatherN(a.state + c * taps + t, taps, n);
     const V bias = a.bias == nullptr ? Zero() : LoadUpTo16(a.bias + c, n);

@@ -38,8 +38,9 @@ inline V Log1p(V x) {
   return Fma(e, Set(0.693145751953125f), log);
 }
 
+// Min keeps its second operand when one is NaN.
 inline V Softplus(V x) {
-  return SelectLess(Set(20.0f), x, x, Log1p(Exp(Min(x, Set(20.0f)))));
+  return SelectLess(Set(20.0f), x, x, Log1p(Exp(Min(Set(20.0f), x))));
 }
 
 inline V Sigmoid(V x) {
