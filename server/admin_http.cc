@@ -2,10 +2,13 @@
 
 #include <civetweb.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
-#include "server/grpc_server.h"
+#include "server/listen_address.h"
 
 namespace moe {
 namespace {
@@ -46,12 +49,13 @@ class AdminHttpImpl final : public AdminHttp {
   explicit AdminHttpImpl(std::vector<HttpPage> pages) : pages_(std::move(pages)) {}
 
   ~AdminHttpImpl() override {
-    if (context_ != nullptr) mg_stop(context_);
+    if (context_ != nullptr) Stop();
     mg_exit_library();
   }
 
   Status Listen(const std::string& host, int port) {
     mg_init_library(0);
+    host_ = host;
     const std::string address = JoinHostPort(host, port);
     const char* options[] = {"listening_ports",    address.c_str(), "num_threads", "4",
                              "request_timeout_ms", "10000",         nullptr};
@@ -75,7 +79,22 @@ class AdminHttpImpl final : public AdminHttp {
   int port() const override { return port_; }
 
  private:
+  // civetweb looks for its stop flag every two seconds, or when a connection comes: so connections come.
+  void Stop() {
+    std::atomic<bool> stopped{false};
+    std::thread poker([&] {
+      while (!stopped) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        PokePort(host_, port_);
+      }
+    });
+    mg_stop(context_);
+    stopped = true;
+    poker.join();
+  }
+
   std::vector<HttpPage> pages_;  // the handlers point into it
+  std::string host_;
   mg_context* context_ = nullptr;
   int port_ = 0;
 };

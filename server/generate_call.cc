@@ -27,7 +27,12 @@ Status SlowReaderError() {
 }  // namespace
 
 GenerateCall::GenerateCall(const Environment& environment, Method method, GenerateSpec spec, CallOutlet* outlet)
-    : environment_(environment), method_(method), id_(spec.request.id), spec_(std::move(spec)), outlet_(outlet) {}
+    : environment_(environment),
+      method_(method),
+      id_(spec.request.id),
+      num_choices_(spec.request.num_choices),
+      spec_(std::move(spec)),
+      outlet_(outlet) {}
 
 void GenerateCall::Start() {
   const bool scheduled = environment_.prompt_pool->TrySchedule([self = shared_from_this()] { self->EncodeAndSubmit(); },
@@ -260,7 +265,8 @@ void GenerateCall::OnSent(bool ok, bool deadline_passed) {
 
 bool GenerateCall::DropIfSlowLocked() {
   if (closed_ || !streaming() || !sending_) return false;
-  const int64_t limit = std::max(environment_.limits.max_backlog_bytes, kMinBacklogTokens * largest_delta_);
+  const int64_t limit =
+      std::max(environment_.limits.max_backlog_bytes, kMinBacklogTokens * num_choices_ * largest_delta_);
   if (outbox_bytes_ <= limit) return false;
   slow_ = true;
   EndEarlyLocked(CancelCause::kSlowReader, SlowReaderError());

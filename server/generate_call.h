@@ -100,6 +100,7 @@ class GenerateCall final : public ResponseSink, public std::enable_shared_from_t
   const Environment environment_;
   const Method method_;
   const std::string id_;
+  const int64_t num_choices_;
   GenerateSpec spec_;                           // until it is submitted
   std::unique_ptr<OutputAssembler> assembler_;  // made before Submit; then Process alone uses it, one run at a time
 

@@ -11,6 +11,7 @@
 
 #include "server/health_service.h"
 #include "server/inference_service.h"
+#include "server/listen_address.h"
 #include "server/operations_service.h"
 #include "server/parse_failures.h"
 #include "server/server_core.h"

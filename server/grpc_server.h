@@ -32,12 +32,6 @@ class GrpcServer {
   virtual void Shutdown(double grace_seconds) = 0;
 };
 
-// Finds out why an address cannot be listened on, which gRPC does not say: ALREADY_EXISTS or INVALID_ARGUMENT.
-Status CheckListenAddress(const std::string& host, int port);
-
-// "[::1]:80" for IPv6 hosts.
-std::string JoinHostPort(const std::string& host, int port);
-
 }  // namespace moe
 
 #endif  // MOE_SERVER_GRPC_SERVER_H_

@@ -1,3 +1,5 @@
+#include "server/listen_address.h"
+
 #include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -5,8 +7,6 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
-
-#include "server/grpc_server.h"
 
 namespace moe {
 
@@ -41,6 +41,19 @@ Status CheckListenAddress(const std::string& host, int port) {
   }
   freeaddrinfo(found);
   return status;
+}
+
+void PokePort(const std::string& host, int port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return;
+  const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd >= 0) {
+    (void)connect(fd, found->ai_addr, found->ai_addrlen);
+    close(fd);
+  }
+  freeaddrinfo(found);
 }
 
 }  // namespace moe

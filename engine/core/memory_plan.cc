@@ -39,6 +39,9 @@ StatusOr<MemoryPlan> PlanMemory(const ModelSpec& spec, const EngineOptions& opti
   if (wanted_len > spec.max_positions) {
     return InvalidError("max-model-len ", wanted_len, " is above the model's ", spec.max_positions, " positions");
   }
+  if (wanted_len < 2) {
+    return InvalidError("max-model-len ", wanted_len, " does not hold a prompt token and a generated one");
+  }
   int64_t budget = options.kv_cache_memory_gib > 0 ? std::llround(options.kv_cache_memory_gib * kGib)
                                                    : std::llround(kDefaultShare * static_cast<double>(available_bytes));
 

@@ -1,5 +1,7 @@
 #include "engine/model/packed_model.h"
 
+#include <cstring>
+
 #include "parallel/base/check.h"
 
 namespace moe {
@@ -19,17 +21,36 @@ class Packer {
       if (progress) progress(static_cast<double>(l + 1) / static_cast<double>(spec_.layers.size() + 1));
     }
     prefix_ = "";
-    model->embed = store_.Get("embed");
+    CopyEmbedding(model.get());
     model->final_norm = Norm("final_norm", spec_.final_norm);
     model->head = Matrix({spec_.tied_head ? "embed" : "lm_head"}, format_);
-    // Packing read the whole table; the rows that requests use come back one by one.
-    if (spec_.tied_head) store_.Release("embed");
+    store_.Release("embed");
     model->bytes = bytes_;
     if (progress) progress(1.0);
     return model;
   }
 
  private:
+  void CopyEmbedding(PackedModel* model) {
+    const WeightSource source = store_.Get("embed");
+    const auto element = static_cast<int64_t>(DTypeSize(source.dtype));
+    const int64_t row_bytes = source.cols * element;
+    model->embed_data.resize(source.rows * row_bytes);
+    for (int64_t r = 0; r < source.rows; ++r) {
+      std::byte* out = model->embed_data.data() + r * row_bytes;
+      const std::byte* in = source.data + r * source.row_stride * element;
+      if (source.row_contiguous()) {
+        std::memcpy(out, in, row_bytes);
+        continue;
+      }
+      for (int64_t c = 0; c < source.cols; ++c) {
+        std::memcpy(out + c * element, in + c * source.col_stride * element, element);
+      }
+    }
+    model->embed = {source.dtype, model->embed_data.data(), source.rows, source.cols, source.cols, 1};
+    bytes_ += model->embed_data.size();
+  }
+
   std::vector<float> Vector(const std::string& name) {
     const WeightSource source = store_.Get(prefix_ + name);
     const auto element = static_cast<int64_t>(DTypeSize(source.dtype));

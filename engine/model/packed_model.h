@@ -57,7 +57,10 @@ struct PackedLayer {
 
 struct PackedModel {
   DType format = DType::kF32;
-  WeightSource embed;  // [V, H], read in place: only the rows that occur are touched
+  // [V, H], a copy in the checkpoint's own dtype: after loading nothing depends on the mapped files any more, so a
+  // checkpoint that is replaced or truncated on disk cannot hurt a running server.
+  std::vector<std::byte> embed_data;
+  WeightSource embed;  // of embed_data
   PackedNorm final_norm;
   std::unique_ptr<PackedMatrix> head;  // [V, H]
   std::vector<PackedLayer> layers;

@@ -5,10 +5,7 @@
 namespace moe {
 
 TextOutput::TextOutput(const Tokenizer& tokenizer, TextOutputOptions options)
-    : tokenizer_(&tokenizer),
-      detokenizer_(tokenizer, options.keep_special_tokens),
-      options_(std::move(options)),
-      matcher_(options_.stop) {}
+    : detokenizer_(tokenizer, options.keep_special_tokens), options_(std::move(options)), matcher_(options_.stop) {}
 
 std::string TextOutput::Take(StopMatcher::Result result) {
   if (result.matched) {
@@ -21,7 +18,7 @@ std::string TextOutput::Take(StopMatcher::Result result) {
 
 std::string TextOutput::Push(int32_t token, bool is_end) {
   if (stopped_) return {};
-  if (is_end && !(options_.keep_special_tokens && tokenizer_->IsSpecial(token))) return {};
+  if (is_end) return {};
   return Take(matcher_.Push(detokenizer_.Push(token)));
 }
 

@@ -24,8 +24,8 @@ class TextOutput {
   // `tokenizer` outlives this.
   TextOutput(const Tokenizer& tokenizer, TextOutputOptions options);
 
-  // The next token. `is_end`: it is the eos or stop token that ended the choice: its text is not shown (unless special
-  // tokens are kept and it is one). Returns the text that may be sent now.
+  // The next token. `is_end`: it is the eos or stop token that ended the choice: its text is never shown, also where
+  // special tokens are kept. Returns the text that may be sent now.
   std::string Push(int32_t token, bool is_end);
 
   // The choice ended without a stop string: what was held back. May still find a stop string (one that waited for a
@@ -39,7 +39,6 @@ class TextOutput {
  private:
   std::string Take(StopMatcher::Result result);
 
-  const Tokenizer* tokenizer_;
   IncrementalDetokenizer detokenizer_;
   TextOutputOptions options_;
   StopMatcher matcher_;

@@ -1,6 +1,8 @@
 #include "engine/tools/engine_flags.h"
 
-#include <limits>
+#include <string>
+
+#include "parallel/base/status.h"
 
 namespace moe {
 namespace {
@@ -8,6 +10,16 @@ namespace {
 constexpr const char* kGroup = "Engine";
 
 }  // namespace
+
+CLI::Validator FiniteRange(double low, double high) {
+  const std::string range = Cat("FLOAT in [", low, " - ", high, "]");
+  return {[low, high, range](std::string& text) {
+            double value = 0;
+            const bool ok = CLI::detail::lexical_cast(text, value) && value >= low && value <= high;
+            return ok ? std::string() : Cat("Value ", text, " is not a ", range);
+          },
+          range};
+}
 
 void AddEngineFlags(CLI::App* app, EngineOptions* options) {
   app->add_option("--device", options->device, "Where to compute")
@@ -53,7 +65,7 @@ void AddEngineFlags(CLI::App* app, EngineOptions* options) {
       ->group(kGroup);
   app->add_option("--kv-cache-memory-gib", options->kv_cache_memory_gib,
                   "Memory for K/V blocks and recurrent states in GiB; 0: a part of what is free")
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(FiniteRange(0.0, 1e6))
       ->envname("MOE_KV_CACHE_MEMORY_GIB")
       ->capture_default_str()
       ->group(kGroup);

@@ -11,6 +11,9 @@ namespace moe {
 // Adds --device, --dtype, --threads … to `app`, each with its MOE_… variable; values land in *options.
 void AddEngineFlags(CLI::App* app, EngineOptions* options);
 
+// A number in [low, high]; CLI::Range lets NaN through.
+CLI::Validator FiniteRange(double low, double high);
+
 }  // namespace moe
 
 #endif  // MOE_ENGINE_TOOLS_ENGINE_FLAGS_H_

@@ -23,10 +23,23 @@ StatusOr<Pattern> ReadPattern(const Json& owner, std::string_view where) {
   return pattern;
 }
 
+namespace {
+
+// Known tokenizers replace a character by at most three bytes; these bounds leave room for odd ones.
+constexpr size_t kMaxGrowth = 16;
+constexpr size_t kFreeGrowthBytes = size_t{64} << 10;
+
+}  // namespace
+
 StatusOr<std::string> ReplaceAll(const Regex& regex, std::string_view text, std::string_view content) {
   if (text.empty()) return std::string();
   std::vector<TextRange> matches;
   MOE_RETURN_IF_ERROR(regex.FindAll(text, &matches));
+  // A few Replace steps in a row could otherwise turn ten characters into gigabytes.
+  if (matches.size() * content.size() > kMaxGrowth * text.size() + kFreeGrowthBytes) {
+    return absl::ResourceExhaustedError(
+        Cat("the tokenizer's Replace would make ", matches.size() * content.size(), " bytes of ", text.size()));
+  }
   std::string result;
   result.reserve(text.size() + matches.size() * content.size());
   size_t copied = 0;

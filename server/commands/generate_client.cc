@@ -91,6 +91,7 @@ class TextPrinter {
   TextPrinter(bool several, bool terminal) : several_(several), terminal_(terminal) {}
 
   void Add(const v1::GenerateChunk& chunk) {
+    printed_ = true;
     if (several_) {
       texts_[chunk.index()] += chunk.delta().text();
     } else {
@@ -104,7 +105,7 @@ class TextPrinter {
       Print(text);
       std::cout << "\n";
     }
-    if (!several_) std::cout << "\n";
+    if (printed_ && !several_) std::cout << "\n";
     std::cout << std::flush;
   }
 
@@ -113,6 +114,7 @@ class TextPrinter {
 
   const bool several_;
   const bool terminal_;
+  bool printed_ = false;
   std::map<uint32_t, std::string> texts_;
 };
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "grpc/health/v1/health.grpc.pb.h"
+#include "engine/tools/engine_flags.h"
 #include "server/commands/client.h"
 #include "server/commands/commands.h"
 #include "server/commands/flags.h"
@@ -45,7 +46,7 @@ void RegisterHealthCommand(CLI::App& app, int* exit_code) {
   health->add_option("--service", flags->service, "Service to ask about; empty: the server as a whole");
   health->add_option("--timeout", flags->timeout, "Seconds to wait for the answer")
       ->capture_default_str()
-      ->check(CLI::Range(0.001, 86400.0));
+      ->check(FiniteRange(0.001, 86400.0));
   health->callback([flags, exit_code] { *exit_code = RunHealth(*flags); });
 }
 

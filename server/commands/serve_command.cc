@@ -62,7 +62,7 @@ void AddLimitFlags(CLI::App* app, ServeFlags* flags) {
   AddFlag(app, "--shutdown-timeout", options.shutdown_timeout_seconds,
           "Seconds that running requests get to finish after SIGTERM; then they are ended. 0: at once. A second signal "
           "never waits")
-      ->check(CLI::Range(0.0, 86400.0 * 365))
+      ->check(FiniteRange(0.0, 86400.0 * 365))
       ->group(group);
 }
 

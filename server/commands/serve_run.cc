@@ -16,6 +16,7 @@
 #include "server/commands/model_loading.h"
 #include "server/commands/signals.h"
 #include "server/grpc_server.h"
+#include "server/listen_address.h"
 #include "server/metrics.h"
 #include "server/server_core.h"
 

@@ -209,6 +209,20 @@ TEST_F(GenerateTest, ControlCharactersAreText) {
   }
 }
 
+TEST_F(GenerateTest, MessagesThatDoNotParse) {
+  Start(Says(kText));
+  const std::string path = "/moe.v1.Inference/Generate";
+  for (const std::string& bytes : {std::string("\x12\x02\xff\xfe"), std::string("\xff\xff\xff\xff")}) {
+    const RpcStatus status = client_->RawCall(path, bytes);
+    EXPECT_EQ(status, kInvalidArgument);
+    EXPECT_NE(status.message.find("UTF-8"), std::string::npos) << status;
+  }
+  EXPECT_EQ(client_->RawCall("/moe.v1.Inference/NoSuchMethod", ""), kUnimplemented);
+  EXPECT_EQ(client_->RawCall("/no.such.Service/Generate", ""), kUnimplemented);
+  v1::GenerateResponse response;
+  EXPECT_EQ(client_->Generate(TextRequest("x"), &response), kOk);
+}
+
 TEST_F(GenerateTest, ModelInfoIsTheModels) {
   Start(Says(kText));
   v1::ModelInfo info;

@@ -1,8 +1,10 @@
 #include "tests/server/server_fixture.h"
 
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
+#include <future>
 #include <utility>
 
 #include "grpc/health/v1/health.grpc.pb.h"
@@ -88,9 +90,11 @@ std::ostream& operator<<(std::ostream& out, const RpcStatus& status) {
 
 struct Client::Stubs {
   explicit Stubs(const std::shared_ptr<grpc::Channel>& channel)
-      : inference(v1::Inference::NewStub(channel)),
+      : generic(channel),
+        inference(v1::Inference::NewStub(channel)),
         operations(v1::Operations::NewStub(channel)),
         health(grpc::health::v1::Health::NewStub(channel)) {}
+  grpc::GenericStub generic;
   std::unique_ptr<v1::Inference::Stub> inference;
   std::unique_ptr<v1::Operations::Stub> operations;
   std::unique_ptr<grpc::health::v1::Health::Stub> health;
@@ -152,6 +156,17 @@ RpcStatus Client::Rebalance() {
 RpcStatus Client::FlushPrefixCache(v1::FlushPrefixCacheResponse* response) {
   return Call(stubs_->operations.get(), &v1::Operations::Stub::FlushPrefixCache, v1::FlushPrefixCacheRequest(),
               response);
+}
+RpcStatus Client::RawCall(const std::string& path, const std::string& bytes) {
+  grpc::ClientContext context;
+  SetDeadline(&context, 30);
+  const grpc::Slice slice(bytes);
+  const grpc::ByteBuffer request(&slice, 1);
+  grpc::ByteBuffer response;
+  std::promise<grpc::Status> done;
+  stubs_->generic.UnaryCall(&context, path, {}, &request, &response,
+                            [&done](grpc::Status status) { done.set_value(std::move(status)); });
+  return FromGrpc(done.get_future().get());
 }
 RpcStatus Client::CheckHealth(const std::string& service, int* status) {
   grpc::health::v1::HealthCheckRequest request;

@@ -72,6 +72,8 @@ class Client {
   RpcStatus GetExpertPlacement(v1::ExpertPlacement* response);
   RpcStatus Rebalance();
   RpcStatus FlushPrefixCache(v1::FlushPrefixCacheResponse* response);
+  // Bytes as the request of any method, "/moe.v1.Inference/Generate".
+  RpcStatus RawCall(const std::string& path, const std::string& bytes);
   RpcStatus CheckHealth(const std::string& service, int* status);
   std::unique_ptr<HealthWatch> WatchHealth(const std::string& service);
 

@@ -44,7 +44,7 @@ __attribute__((noinline)) void DpTile(const char* a, int64_t stride, const char*
       // Block by block: the weights are then one ascending stream.
 #pragma GCC unroll 2
       for (int j = 0; j < NJ; ++j) {
-#pragma GCC unroll 16
+#pragma GCC unroll 4
         for (int k = 0; k < kGranuleK; k += 2) {
           const char* p = w + j * kGranule + k * 32;
           Prefetch(p + ahead);

@@ -77,10 +77,10 @@ __attribute__((noinline)) void FmaTile(const char* a, int64_t stride, const char
   }
   for (int64_t g = 0; g < k_granules; ++g) {
     if constexpr (MR <= kFmaStreamRows) {
-#pragma GCC unroll 16
+#pragma GCC unroll 4
       for (int k = 0; k < kGranuleK; k += 2) FmaPair<kFormat, MR, NJ, 0, 1>(a, stride, w, k, ahead, acc);
       if constexpr (NJ == 2) {
-#pragma GCC unroll 16
+#pragma GCC unroll 4
         for (int k = 0; k < kGranuleK; k += 2) FmaPair<kFormat, MR, NJ, 1, 2>(a, stride, w, k, ahead, acc);
       }
     } else {
