@@ -92,7 +92,7 @@ class GrpcServerImpl final : public GrpcServer {
 }  // namespace
 
 StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(ServerCore* core, const GrpcServerOptions& options) {
-  if (options.port != 0) MOE_RETURN_IF_ERROR(CheckListenAddress(options.host, options.port));
+  MOE_RETURN_IF_ERROR(CheckListenAddress(options.host, options.port));
   auto server = std::make_unique<GrpcServerImpl>(core, options.host);
   MOE_RETURN_IF_ERROR(server->Build(options));
   return server;

@@ -141,9 +141,14 @@ int RunGenerate(const GenerateFlags& flags) {
     } else {
       printer.Add(chunk);
     }
+    if (!std::cout) context.TryCancel();  // nobody reads what is printed: the server need not go on
   }
   if (!flags.json) printer.Finish();
   const grpc::Status status = reader->Finish();
+  if (!std::cout) {
+    std::cerr << "moe generate: cannot write to standard output\n";
+    return 1;
+  }
   if (interrupter.interrupted()) {
     std::cerr << "moe generate: cancelled\n";
     return kExitInterrupted;

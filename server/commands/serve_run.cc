@@ -41,8 +41,12 @@ std::string ServedName(const ServerOptions& options) {
 }
 
 int PortError(const char* flag, const Status& status) {
-  MOE_LOG(kError) << flag << ": " << status.message() << "; choose another port or stop the other process";
-  return status.code() == absl::StatusCode::kAlreadyExists ? kExitPortTaken : kExitBadFlags;
+  if (status.code() == absl::StatusCode::kAlreadyExists) {
+    MOE_LOG(kError) << flag << ": " << status.message() << "; choose another port or stop the other process";
+    return kExitPortTaken;
+  }
+  MOE_LOG(kError) << status.message();
+  return kExitBadFlags;
 }
 
 class ServeProcess {

@@ -237,6 +237,9 @@ def test_second_signal_ends_at_once():
     (["--dtype", "int3"], 2, ["dtype"]),
     (["--cpu-isa", "neon"], 2, ["cpu-isa"]),
     (["--no-such-flag"], 2, ["no-such-flag"]),
+    (["--host", "999.1.1.1"], 2, ["--host", "999.1.1.1"]),
+    (["--kv-cache-memory-gib", "nan"], 2, ["nan"]),
+    (["--max-model-len", "1"], 3, ["max-model-len"]),
     (["--model", "/nonexistent"], 3, ["/nonexistent"]),
     (["--device", "cuda"], 3, ["cuda"]),
     (["--max-model-len", "5000"], 3, ["max-model-len", "5000", "1024"]),
@@ -402,6 +405,41 @@ def test_logs_hold_nothing_of_prompts_and_outputs():
         server.process.send_signal(signal.SIGTERM)
         server.process.wait(10 * PATIENCE)
         assert canary not in server.log()
+
+
+def test_half_open_admin_connections_do_not_block_probes(nemotron):
+    host, port = nemotron.admin.split(":")
+    sockets = [socket.create_connection((host, int(port))) for _ in range(8)]
+    for s in sockets:
+        s.send(b"GET /metrics HTTP/1.1\r\nX:")
+    start = time.time()
+    assert nemotron.http("/healthz")[0] == 200
+    assert time.time() - start < 1 * PATIENCE
+    for s in sockets:
+        s.close()
+
+
+def test_moe_generate_stops_when_nobody_reads(nemotron):
+    out = subprocess.run(f"{BINARY} generate --target {nemotron.address} --max-new-tokens 20 hi > /dev/full", shell=True,
+                         capture_output=True, timeout=20)
+    assert out.returncode == 1 and b"cannot write" in out.stderr
+
+
+def test_truncating_the_checkpoint_does_not_hurt_a_running_server(tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(demo_dir("shakespeare-qwen3moe"), model)
+    with Server(model=model) as server:
+        before = server.stub().Generate(request(ids=list(range(100, 900)), temperature=0, max_new_tokens=8))
+        server.operations().FlushPrefixCache(pb.FlushPrefixCacheRequest())
+        os.truncate(model / "model.safetensors", 1000)
+        after = server.stub().Generate(request(ids=list(range(100, 900)), temperature=0, max_new_tokens=8))
+        assert before.choices[0].token_ids == after.choices[0].token_ids
+
+
+def test_many_choices_with_whole_vocabulary_are_not_taken_for_a_slow_reader(nemotron):
+    chunks = nemotron.stub().GenerateStream(request(text="JULIET:", n=64, logprobs=-1, max_new_tokens=4, seed=1,
+                                                    ignore_eos=True))
+    assert all(len(ids) == 4 for _, ids, _ in collect(chunks).values())
 
 
 def test_pings(nemotron):
