@@ -24,7 +24,7 @@ step "tests with asan"
 MOE_TEST_PATIENCE=10 ctest --test-dir build/asan -L ci --output-on-failure --no-tests=error
 
 # TSan is for what threads share.
-threaded="parallel_test schedule_test engine_loop_test device_test server_test"
+threaded="parallel_test engine_loop_test device_test server_test"
 step "build with tsan"
 cmake --preset tsan -DMOE_BENCH=OFF >/dev/null
 # shellcheck disable=SC2086  # a list of words is wanted

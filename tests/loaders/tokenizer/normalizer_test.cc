@@ -31,6 +31,16 @@ TEST(Normalizer, NormalForms) {
   EXPECT_EQ(Normalized({{"type", "NFC"}}, std::string("a\0\u00E9", 4)), std::string("a\0\u00E9", 4));
 }
 
+// Four steps of a thousandfold growth would make ten terabytes of ten characters.
+TEST(Normalizer, GrowthIsBounded) {
+  Json step = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(1000, 'a')}};
+  const Json json = {{"type", "Sequence"}, {"normalizers", {step, step, step, step}}};
+  const auto normalizer = CreateNormalizer(&json, "normalizer");
+  ASSERT_TRUE(normalizer.ok()) << normalizer.status();
+  std::string text(10, 'a');
+  EXPECT_EQ((*normalizer)->Apply(&text).code(), absl::StatusCode::kResourceExhausted);
+}
+
 TEST(Normalizer, NormalFormsAreIdempotent) {
   for (char32_t c = 1; c < 0x30000; ++c) {
     if (c >= 0xD800 && c < 0xE000) continue;
