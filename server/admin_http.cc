@@ -58,7 +58,7 @@ class AdminHttpImpl final : public AdminHttp {
     host_ = host;
     const std::string address = JoinHostPort(host, port);
     const char* options[] = {"listening_ports",    address.c_str(), "num_threads", "16",
-                             "request_timeout_ms", "1000",         nullptr};
+                             "request_timeout_ms", "1000",          nullptr};
     char text[256] = "";
     unsigned code = 0;
     mg_callbacks callbacks{};

@@ -112,8 +112,8 @@ struct GemmOp {
   bool accumulate = false;
 };
 
-// Top-k of one router (formulas: engine/device/reference/route_row.h). Slots are in the order of the selection score, best first; equal
-// scores go to the lowest expert id.
+// Top-k of one router (formulas: engine/device/reference/route_row.h). Slots are in the order of the selection score,
+// best first; equal scores go to the lowest expert id.
 struct RouteOp {
   const RouterSpec* spec = nullptr;
   int64_t num_experts = 0;
@@ -167,9 +167,9 @@ struct AddRowsOp {
   int64_t dim = 0;
 };
 
-// One attention layer's part of the paged cache, in act. Block b, head h of K are the kKvBlockTokens * head_dim elements
-// from (b * kv_heads + h) * kKvBlockTokens * head_dim on; V likewise with v_head_dim. Inside, a backend arranges tokens
-// and dims as it likes (reference: [token][d]); blocks are moved between backends of one name() only.
+// One attention layer's part of the paged cache, in act. Block b, head h of K are the kKvBlockTokens * head_dim
+// elements from (b * kv_heads + h) * kKvBlockTokens * head_dim on; V likewise with v_head_dim. Inside, a backend
+// arranges tokens and dims as it likes (reference: [token][d]); blocks are moved between backends of one name() only.
 struct KvLayer {
   std::byte* k = nullptr;
   std::byte* v = nullptr;

@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "grpc/health/v1/health.grpc.pb.h"
 #include "engine/tools/engine_flags.h"
+#include "grpc/health/v1/health.grpc.pb.h"
 #include "server/commands/client.h"
 #include "server/commands/commands.h"
 #include "server/commands/flags.h"

@@ -36,8 +36,8 @@ inline void ApplyEpilogue(const Epilogue& e, const float* sums, int64_t row0, in
 }
 
 // How far before use weights are fetched into L2. Memory answers after 100–200 ns under load, in which a thread at 30
-// GB/s consumes 3–6 KB; farther costs nothing in an ascending stream. Into L2, not L1: fetching into L1 would hold one of
-// its two dozen miss buffers per line for the whole latency.
+// GB/s consumes 3–6 KB; farther costs nothing in an ascending stream. Into L2, not L1: fetching into L1 would hold one
+// of its two dozen miss buffers per line for the whole latency.
 inline constexpr int64_t kPrefetchBytes = 16384;
 
 // Runs Micro over all rows and blocks: panels outside, so that a panel's weights are read once from memory and stay in

@@ -1,4 +1,5 @@
-// Route: the formulas of engine/device/reference/route_row.h with vectorised exponentials; the selection itself is a few comparisons.
+// Route: the formulas of engine/device/reference/route_row.h with vectorised exponentials; the selection itself is a
+// few comparisons.
 #include <cmath>
 #include <cstring>
 #include <limits>
