@@ -131,8 +131,8 @@ Status EngineLoop::Health(double limit_seconds) const {
     return absl::OkStatus();
   }
   const EngineStats stats = Stats();
-  const Status status = absl::UnavailableError(Cat("no step has finished for ", idle, " s while ", stats.running,
-                                                   " sequences run and ", stats.waiting, " wait"));
+  Status status = absl::UnavailableError(Cat("no step has finished for ", idle, " s while ", stats.running,
+                                             " sequences run and ", stats.waiting, " wait"));
   if (!stall_logged_.exchange(true)) {
     MOE_LOG(kError) << status.message() << "; K/V blocks used " << stats.kv_blocks_used << " of "
                     << stats.kv_blocks_total << ", steps so far " << stats.steps;
