@@ -59,6 +59,33 @@ TEST(ValidateSpecTest, RefusesContradictions) {
   ExpectInvalid([](auto*, auto*, auto* m) { m->expert.intermediate_size = 0; }, "moe_intermediate_size");
 }
 
+// What no kernel computes is refused, not left out: biases of MLPs and of query and key norms.
+TEST(ValidateSpecTest, RefusesBiasesThatNothingAdds) {
+  ModelSpec spec = TinySpec();
+  std::get<MoeSpec>(spec.layers[0].ffn).expert.bias = true;
+  EXPECT_EQ(ErrorKind(ValidateSpec(spec)), "UNSUPPORTED");
+  spec = TinySpec();
+  // A LayerNorm: an RMS norm with a bias is a contradiction already.
+  std::get<AttentionSpec>(spec.layers[0].mixer).qk_norm_spec = {NormKind::kLayer, 1e-6f, true};
+  EXPECT_EQ(ErrorKind(ValidateSpec(spec)), "UNSUPPORTED");
+}
+
+// The kernels keep a channel's taps on the stack: a longer convolution must not reach them.
+TEST(ValidateSpecTest, RefusesConvolutionsLongerThanTheKernelsHold) {
+  ModelSpec spec = TinySpec();
+  Mamba2Spec mamba;
+  mamba.num_heads = 2;
+  mamba.head_dim = 4;
+  mamba.state_size = 4;
+  mamba.num_groups = 1;
+  mamba.conv_kernel = Mamba2Spec::kMaxConvKernel;
+  spec.layers[0].mixer = mamba;
+  EXPECT_TRUE(ValidateSpec(spec).ok()) << ValidateSpec(spec);
+  ++mamba.conv_kernel;
+  spec.layers[0].mixer = mamba;
+  EXPECT_NE(std::string(ValidateSpec(spec).message()).find("conv_kernel"), std::string::npos);
+}
+
 TEST(ValidateSpecTest, RefusesTooManyTensors) {
   ModelSpec spec = TinySpec();
   std::get<MoeSpec>(spec.layers[0].ffn).num_experts = limits::kMaxExperts;
