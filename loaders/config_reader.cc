@@ -1,5 +1,6 @@
 #include "loaders/config_reader.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -50,17 +51,84 @@ ConfigReader ConfigReader::Nested(const char* name) const {
   return inner;
 }
 
+ConfigReader ConfigReader::Outer() const {
+  ConfigReader outer = *this;
+  if (outer_ == nullptr) return outer;
+  outer.object_ = outer_;
+  outer.path_ = outer_path_;
+  outer.outer_ = nullptr;
+  outer.assumed_ = nullptr;
+  return outer;
+}
+
 ConfigReader ConfigReader::Object(const char* name) const {
   ConfigReader inner = *this;
   inner.outer_ = nullptr;
+  inner.assumed_ = nullptr;
   std::string label;
   inner.object_ = FindOne(name, &label);
+  if (inner.object_ == nullptr) inner.object_ = FindAssumed(name);
   inner.path_ = label + ".";
   if (inner.object_ != nullptr && !inner.object_->is_object()) {
     inner.WrongType(label, *inner.object_, "an object");
     inner.object_ = nullptr;
   }
   return inner;
+}
+
+ConfigReader ConfigReader::PerLayer(int64_t layer, std::initializer_list<const char*> allowed) const {
+  const ConfigReader all = Object("per_layer_config");
+  if (!all.exists()) return *this;
+  for (const auto& [key, overrides] : all.object_->items()) {
+    // Keys may be padded with zeros ("03").
+    const bool number = !key.empty() && key.size() <= 9 && key.find_first_not_of("0123456789") == std::string::npos;
+    if (!number || std::stoll(key) != layer) continue;
+    ConfigReader own = all.Object(key.c_str());
+    for (const auto& [name, value] : overrides.items()) {
+      if (std::find(allowed.begin(), allowed.end(), name) != allowed.end()) continue;
+      own.Unsupported(name.c_str(), "an override for a single layer is not supported");
+    }
+    own.outer_ = object_;
+    own.outer_path_ = path_;
+    own.assumed_ = assumed_;
+    return own;
+  }
+  return *this;
+}
+
+ConfigReader ConfigReader::Over(const json* object, const std::string& path) const {
+  ConfigReader other = *this;
+  other.object_ = object;
+  other.path_ = path;
+  other.outer_ = nullptr;
+  other.assumed_ = nullptr;
+  return other;
+}
+
+void ConfigReader::Assume(const json& defaults) {
+  auto all = std::make_shared<json>(assumed_ == nullptr ? json::object() : *assumed_);
+  all->update(defaults);
+  assumed_ = std::move(all);
+}
+
+const json* ConfigReader::FindAssumed(const FieldNames& names) const {
+  if (assumed_ == nullptr) return nullptr;
+  for (const char* name : names.all()) {
+    for (const json* object : {object_, outer_}) {
+      if (object != nullptr && object->contains(name)) return nullptr;
+    }
+  }
+  for (const char* name : names.all()) {
+    const auto it = assumed_->find(name);
+    if (it != assumed_->end()) return &*it;
+  }
+  return nullptr;
+}
+
+json::value_t ConfigReader::TypeOf(const char* name) const {
+  std::string label;
+  const json* value = FindOne(name, &label);
+  return value == nullptr ? json::value_t::null : value->type();
 }
 
 const json* ConfigReader::FindOne(const char* name, std::string* label) const {
@@ -93,6 +161,10 @@ const json* ConfigReader::Find(const FieldNames& names, std::string* label) {
                         "; they mean the same and must agree"));
     }
   }
+  if (found == nullptr) {
+    *label = path_ + names.first();
+    found = FindAssumed(names);
+  }
   return ok() ? found : nullptr;
 }
 
@@ -102,6 +174,12 @@ bool ConfigReader::Has(const FieldNames& names) const {
     if (FindOne(name, &label) != nullptr) return true;
   }
   return false;
+}
+
+bool ConfigReader::IsNull(const char* name) const {
+  if (object_ == nullptr) return false;
+  const auto it = object_->find(name);
+  return it != object_->end() && it->is_null();
 }
 
 void ConfigReader::Fail(Status error) {
@@ -154,7 +232,7 @@ int64_t ConfigReader::IntOr(const FieldNames& names, int64_t fallback, int64_t m
   return OptionalInt(names, min, max).value_or(fallback);
 }
 int64_t ConfigReader::Int(const FieldNames& names, int64_t min, int64_t max) {
-  if (!Has(names)) Absent(names);
+  if (!Has(names) && FindAssumed(names) == nullptr) Absent(names);
   return IntOr(names, min, min, max);
 }
 
@@ -169,7 +247,7 @@ double ConfigReader::FloatOr(const FieldNames& names, double fallback, double mi
   return OptionalFloat(names, min, max).value_or(fallback);
 }
 double ConfigReader::Float(const FieldNames& names, double min, double max) {
-  if (!Has(names)) Absent(names);
+  if (!Has(names) && FindAssumed(names) == nullptr) Absent(names);
   return FloatOr(names, min, min, max);
 }
 
@@ -187,7 +265,7 @@ bool ConfigReader::BoolOr(const FieldNames& names, bool fallback) {
   return OptionalBool(names).value_or(fallback);
 }
 bool ConfigReader::Bool(const FieldNames& names) {
-  if (!Has(names)) Absent(names);
+  if (!Has(names) && FindAssumed(names) == nullptr) Absent(names);
   return BoolOr(names, false);
 }
 
@@ -205,7 +283,7 @@ std::string ConfigReader::StringOr(const FieldNames& names, const std::string& f
   return OptionalString(names).value_or(fallback);
 }
 std::string ConfigReader::String(const FieldNames& names) {
-  if (!Has(names)) Absent(names);
+  if (!Has(names) && FindAssumed(names) == nullptr) Absent(names);
   return StringOr(names, "");
 }
 
@@ -241,6 +319,20 @@ std::vector<double> ConfigReader::FloatList(const FieldNames& names, double min,
   for (size_t i = 0; ok() && i < value->size(); ++i) {
     double number = 0;
     if (ToFloat(Cat(label, "[", i, "]"), (*value)[i], min, max, &number)) result.push_back(number);
+  }
+  return result;
+}
+
+std::vector<double> ConfigReader::FloatListOr(const FieldNames& names, double otherwise, double min, double max) {
+  std::string label;
+  const json* value = Find(names, &label);
+  if (value == nullptr) return {};
+  std::vector<double> result;
+  if (!value->is_array()) WrongType(label, *value, "a list of numbers");
+  for (size_t i = 0; ok() && i < value->size(); ++i) {
+    double number = otherwise;
+    const json& element = (*value)[i];
+    if (element.is_null() || ToFloat(Cat(label, "[", i, "]"), element, min, max, &number)) result.push_back(number);
   }
   return result;
 }

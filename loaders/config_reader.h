@@ -55,11 +55,26 @@ class ConfigReader {
   // Fields of a nested object where it exists (config.json of multimodal models: text_config); a field that is not in
   // it is looked up in this one. Shares the error. Without such an object: a copy of this reader.
   ConfigReader Nested(const char* name) const;
+  // The fields of the object around a Nested() one; of this reader's own object where there is none.
+  ConfigReader Outer() const;
   // Fields of a nested object only. Absent: an empty reader (exists() is false).
   ConfigReader Object(const char* name) const;
+  // Fields of per_layer_config[layer], transformers' way to let single layers differ; a field that is not in it is
+  // looked up in this one. An override of anything but `allowed` is UNSUPPORTED.
+  ConfigReader PerLayer(int64_t layer, std::initializer_list<const char*> allowed) const;
+  // Fields of `object` (which must outlive the reader) instead of this one's; messages put `path` before their names.
+  ConfigReader Over(const nlohmann::json* object, const std::string& path) const;
   bool exists() const { return object_ != nullptr; }
 
+  // What later reads give for fields that the file lacks under every spelling; null in the file counts as there. Called
+  // again, adds to the former.
+  void Assume(const nlohmann::json& defaults);
+
   bool Has(const FieldNames& names) const;
+  // Present but null: says "none" where the family has another default for an absent field.
+  bool IsNull(const char* name) const;
+  // Of the value in the file; null when absent.
+  nlohmann::json::value_t TypeOf(const char* name) const;
 
   int64_t Int(const FieldNames& names, int64_t min, int64_t max);
   int64_t IntOr(const FieldNames& names, int64_t fallback, int64_t min, int64_t max);
@@ -81,6 +96,8 @@ class ConfigReader {
   // Lists; absent: empty.
   std::vector<int64_t> IntList(const FieldNames& names, int64_t min, int64_t max);
   std::vector<double> FloatList(const FieldNames& names, double min, double max);
+  // … in which null stands for `otherwise`.
+  std::vector<double> FloatListOr(const FieldNames& names, double otherwise, double min, double max);
   std::vector<std::string> StringList(const FieldNames& names);
   // A list of integers, or one integer.
   std::vector<int64_t> IntOrList(const FieldNames& names, int64_t min, int64_t max);
@@ -105,6 +122,8 @@ class ConfigReader {
   // The value under the first spelling that is present (not null), null without one. Disagreeing spellings fail.
   const nlohmann::json* Find(const FieldNames& names, std::string* label);
   const nlohmann::json* FindOne(const char* name, std::string* label) const;
+  // Among the assumed values, where the file has no spelling.
+  const nlohmann::json* FindAssumed(const FieldNames& names) const;
   void WrongType(const std::string& label, const nlohmann::json& value, const std::string& expected);
   void Absent(const FieldNames& names);
   bool ToInt(const std::string& label, const nlohmann::json& value, int64_t min, int64_t max, int64_t* out);
@@ -112,6 +131,7 @@ class ConfigReader {
 
   const nlohmann::json* object_;           // null: no such object
   const nlohmann::json* outer_ = nullptr;  // where Nested() falls back to
+  std::shared_ptr<const nlohmann::json> assumed_;
   std::string file_;
   std::string path_;
   std::string outer_path_;

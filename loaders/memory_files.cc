@@ -39,8 +39,9 @@ class MemoryFiles : public ModelFiles {
 
 }  // namespace
 
-std::unique_ptr<ModelFiles> InMemoryModelFiles(std::string description,
-                                               std::vector<std::pair<std::string, std::string>> files) {
+std::unique_ptr<ModelFiles> InMemoryModelFiles(
+    std::string description,
+    std::vector<std::pair<std::string, std::string>> files) {  // NOLINT: its contents are moved from
   std::map<std::string, std::shared_ptr<const FileView>> views;
   for (auto& [name, content] : files) {
     auto owner = std::make_shared<const std::string>(std::move(content));
@@ -50,8 +51,8 @@ std::unique_ptr<ModelFiles> InMemoryModelFiles(std::string description,
   return std::make_unique<MemoryFiles>(std::move(description), std::move(views));
 }
 
-std::unique_ptr<ModelFiles> StaticModelFiles(std::string description,
-                                             std::vector<std::pair<std::string, std::span<const std::byte>>> files) {
+std::unique_ptr<ModelFiles> StaticModelFiles(
+    std::string description, const std::vector<std::pair<std::string, std::span<const std::byte>>>& files) {
   std::map<std::string, std::shared_ptr<const FileView>> views;
   for (const auto& [name, bytes] : files) views[name] = std::make_shared<MemoryFile>(bytes, nullptr);
   return std::make_unique<MemoryFiles>(std::move(description), std::move(views));

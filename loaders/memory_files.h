@@ -12,8 +12,8 @@
 namespace moe {
 
 // REQUIRES: the bytes have static lifetime.
-std::unique_ptr<ModelFiles> StaticModelFiles(std::string description,
-                                             std::vector<std::pair<std::string, std::span<const std::byte>>> files);
+std::unique_ptr<ModelFiles> StaticModelFiles(
+    std::string description, const std::vector<std::pair<std::string, std::span<const std::byte>>>& files);
 
 }  // namespace moe
 

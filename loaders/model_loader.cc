@@ -60,6 +60,20 @@ Status ReadChatTemplate(const ModelFiles& files, std::string_view tokenizer_conf
   return absl::OkStatus();
 }
 
+Status OpenWeights(const ModelFiles& files, const LoadOptions& options, LoadedModel* model) {
+  if (options.absent_weights && !files.Has(kWeightFile)) {
+    if (!files.Has(kWeightIndexFile)) return absl::OkStatus();
+    MOE_ASSIGN_OR_RETURN(const WeightIndex index, ReadWeightIndex(files, kWeightIndexFile));
+    IndexReport report = CheckWeightIndex(index, files, &model->spec, model->rules);
+    if (report.shards_here < report.shards) {
+      model->index = std::move(report);
+      return absl::OkStatus();
+    }
+  }
+  MOE_ASSIGN_OR_RETURN(model->weights, OpenWeightStore(files, &model->spec, model->rules));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const ModelFiles& files, const LoadOptions& options) {
@@ -68,6 +82,7 @@ StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const ModelFiles& files, const 
   MOE_ASSIGN_OR_RETURN(const auto config, files.Open(kConfig));
   MOE_ASSIGN_OR_RETURN(ModelDescription description, ReadModelConfig(config->text(), kConfig));
   model->spec = std::move(description.spec);
+  model->rules = std::move(description.rules);
   MOE_RETURN_IF_ERROR(ReadGeneration(files, model.get()));
 
   std::shared_ptr<const FileView> tokenizer_config;
@@ -77,9 +92,7 @@ StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const ModelFiles& files, const 
   const std::string_view tokenizer_text = tokenizer_config ? tokenizer_config->text() : std::string_view();
   MOE_RETURN_IF_ERROR(ReadTokenizer(files, tokenizer_text, model.get()));
   MOE_RETURN_IF_ERROR(ReadChatTemplate(files, tokenizer_text, model.get()));
-  if (options.weights) {
-    MOE_ASSIGN_OR_RETURN(model->weights, OpenWeightStore(files, &model->spec, description.rules));
-  }
+  if (options.weights) MOE_RETURN_IF_ERROR(OpenWeights(files, options, model.get()));
   return model;
 }
 

@@ -23,11 +23,17 @@ void Replace(std::string* text, std::string_view from, int64_t value) {
 
 // Rows of the stored out dimension.
 int64_t StoredRows(const TensorNeed& need, const StoredLayout& layout) {
+  if (layout.group_rows > 0) return need.rows / layout.group_rows * layout.group_total;
   return layout.row_total > 0 ? layout.row_total : need.rows * layout.parts;
 }
 
 }  // namespace
 
+StoredLayout StoredLayout::Taps(int64_t count) const {
+  StoredLayout layout = *this;
+  layout.taps = count;
+  return layout;
+}
 StoredLayout StoredLayout::Transposed() const {
   StoredLayout layout = *this;
   layout.transposed = true;
@@ -49,6 +55,11 @@ StoredLayout StoredLayout::Flat() const {
   layout.flat_experts = true;
   return layout;
 }
+StoredLayout StoredLayout::At(int64_t which) const {
+  StoredLayout layout = *this;
+  layout.index = which;
+  return layout;
+}
 StoredLayout Plain() {
   return {};
 }
@@ -57,6 +68,10 @@ StoredLayout Stacked(int64_t experts) {
 }
 StoredLayout RowSlice(int64_t begin, int64_t total) {
   return {.row_begin = begin, .row_total = total};
+}
+
+StoredLayout HeadSlice(int64_t begin, int64_t rows, int64_t total) {
+  return {.group_rows = rows, .group_begin = begin, .group_total = total};
 }
 
 std::vector<int64_t> StoredShape(const TensorNeed& need, const StoredLayout& layout) {
@@ -68,6 +83,10 @@ std::vector<int64_t> StoredShape(const TensorNeed& need, const StoredLayout& lay
     shape = {need.cols, rows};
   } else {
     shape = {rows, need.cols};
+  }
+  if (layout.taps > 0) {
+    shape.back() /= layout.taps;
+    shape.push_back(layout.taps);
   }
   if (layout.experts > 0 && layout.flat_experts) {
     shape[0] *= layout.experts;
@@ -84,10 +103,12 @@ StoredView ViewOf(const TensorNeed& need, const StoredLayout& layout, int64_t ex
   const int64_t out_stride = layout.transposed ? 1 : need.cols;
   view.col_stride = layout.transposed ? rows : 1;
   view.row_stride = layout.interleaved ? out_stride * layout.parts : out_stride;
-  int64_t first_row = layout.row_begin;
+  int64_t first_row = layout.row_begin + layout.group_begin;
+  view.group_rows = layout.group_rows;
+  view.group_stride = layout.group_total * out_stride;
   if (layout.parts > 1) first_row += layout.interleaved ? layout.part : layout.part * need.rows;
   view.offset = first_row * out_stride;
-  if (layout.experts > 0) view.offset += expert * rows * need.cols;
+  if (layout.experts > 0) view.offset += (layout.index >= 0 ? layout.index : expert) * rows * need.cols;
   return view;
 }
 
@@ -116,6 +137,8 @@ CanonicalName ParseCanonicalName(const std::string& name) {
 std::string FillPattern(const std::string& pattern, int64_t layer, int64_t expert) {
   std::string name = pattern;
   Replace(&name, "{l}", layer);
+  Replace(&name, "{l/2}", layer / 2);
+  Replace(&name, "{l%2}", layer % 2);
   Replace(&name, "{e}", expert);
   return name;
 }
@@ -152,6 +175,28 @@ void TensorRules::Add(std::string canonical, std::string checkpoint, StoredLayou
 
 void TensorRules::Ignore(std::string pattern, std::string reason) {
   ignored_.push_back({std::move(pattern), std::move(reason)});
+}
+
+void TensorRules::AddAliases(const std::vector<std::pair<std::string, std::string>>& prefixes) {
+  const auto aliases = [&prefixes](const std::string& name) {
+    std::vector<std::string> others;
+    for (const auto& [from, to] : prefixes) {
+      if (name.starts_with(from)) others.push_back(to + name.substr(from.size()));
+    }
+    return others;
+  };
+  for (auto& [canonical, rules] : rules_) {
+    const size_t count = rules.size();
+    for (size_t i = 0; i < count; ++i) {
+      for (const std::string& other : aliases(rules[i].checkpoint)) {
+        rules.push_back({canonical, other, rules[i].layout});
+      }
+    }
+  }
+  const size_t count = ignored_.size();
+  for (size_t i = 0; i < count; ++i) {
+    for (const std::string& other : aliases(ignored_[i].pattern)) ignored_.push_back({other, ignored_[i].reason});
+  }
 }
 
 void TensorRules::AddExperts(const std::string& out, const std::string& in, const std::string& gate,

@@ -1,24 +1,20 @@
 #include "loaders/weight_store.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <map>
 #include <optional>
-#include <set>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "loaders/checkpoint.h"
 #include "loaders/json_text.h"
-#include "loaders/quantized_names.h"
+#include "loaders/name_matcher.h"
 #include "parallel/base/check.h"
 #include "parallel/base/log.h"
 
 namespace moe {
 namespace {
-
-constexpr size_t kNamesShown = 3;
 
 bool IsWeightDType(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
@@ -62,7 +58,7 @@ class MappedWeightStore : public WeightStore {
     const WeightSource& source = At(name).source;
     // From the first to the last element of the view; neighbours inside (interleaved rows) are read again from the file
     // if they are still needed.
-    const int64_t last = (source.rows - 1) * source.row_stride + (source.cols - 1) * source.col_stride;
+    const int64_t last = source.RowOffset(source.rows - 1) + (source.cols - 1) * source.col_stride;
     TensorOf(At(name)).file->view().Release({source.data, static_cast<size_t>(last + 1) * DTypeSize(source.dtype)});
   }
   DType expert_dtype() const override { return expert_dtype_; }
@@ -86,14 +82,24 @@ class MappedWeightStore : public WeightStore {
   int64_t ignored_;
 };
 
+std::vector<std::string_view> NamesOf(const Checkpoint& checkpoint) {
+  std::vector<std::string_view> names;
+  names.reserve(checkpoint.tensors().size());
+  for (const Checkpoint::Tensor& tensor : checkpoint.tensors()) names.emplace_back(tensor.info->name);
+  return names;
+}
+
 // One pass over what the spec needs, one over what the files hold.
 class Resolver {
  public:
   Resolver(ModelSpec& spec, const TensorRules& rules, std::unique_ptr<Checkpoint> checkpoint)
-      : spec_(spec), rules_(rules), checkpoint_(std::move(checkpoint)), used_(checkpoint_->tensors().size(), false) {}
+      : spec_(spec), checkpoint_(std::move(checkpoint)), matcher_(rules, NamesOf(*checkpoint_)) {}
 
   StatusOr<std::unique_ptr<WeightStore>> Run() {
     ForEachRequiredTensor(spec_, [this](const TensorNeed& need) { Resolve(need); });
+    for (const int64_t layer : matcher_.without_select_bias()) {
+      std::get<MoeSpec>(spec_.layers[static_cast<size_t>(layer)].ffn).router.select_bias = false;
+    }
     TakeTiedHead();
     // The order of the reports matters: a quantised file lacks the plain tensors, but "missing" would mislead.
     MOE_RETURN_IF_ERROR(FindQuantized());
@@ -101,8 +107,9 @@ class Resolver {
     MOE_RETURN_IF_ERROR(ReportMissing());
     MOE_RETURN_IF_ERROR(SortOutUnused());
     int64_t total = 0;
-    for (size_t i = 0; i < used_.size(); ++i) {
-      if (used_[i]) total += static_cast<int64_t>(checkpoint_->tensors()[i].bytes().size());
+    for (size_t i = 0; i < checkpoint_->tensors().size(); ++i) {
+      if (matcher_.used(static_cast<int64_t>(i)))
+        total += static_cast<int64_t>(checkpoint_->tensors()[i].bytes().size());
     }
     const DType expert_dtype = expert_dtype_.value_or(mlp_dtype_.value_or(any_dtype_.value_or(DType::kF32)));
     return std::unique_ptr<WeightStore>(
@@ -115,34 +122,28 @@ class Resolver {
 
   void Resolve(const TensorNeed& need) {
     if (!error_.ok()) return;
-    const CanonicalName name = ParseCanonicalName(need.name);
-    const std::vector<TensorRule>* rules = rules_.Find(name.pattern);
-    MOE_CHECK(rules != nullptr) << spec_.family << " declares no tensor for " << name.pattern;
-    for (const TensorRule& rule : *rules) {
-      const int64_t found = checkpoint_->Find(FillPattern(rule.checkpoint, name.layer, name.expert));
-      if (found < 0) continue;
-      error_ = Take(need, rule, name, found);
-      return;
-    }
-    if (missing_++ < kNamesShown) {
-      std::string text;
-      for (const TensorRule& rule : *rules) {
-        text += (text.empty() ? "" : " or ") + FillPattern(rule.checkpoint, name.layer, name.expert);
-      }
-      missing_names_ += (missing_names_.empty() ? "" : ", ") + text;
-    }
+    const NameMatcher::Match match = matcher_.Find(need);
+    if (match.rule == nullptr) return;
+    const auto same = std::find_if(match.rules->begin(), match.rules->end(), [&](const TensorRule& other) {
+      return other.checkpoint == match.rule->checkpoint && Fits(need, other, match.name, match.tensor);
+    });
+    error_ = Take(need, same == match.rules->end() ? *match.rule : *same, match.name, match.tensor);
+  }
+
+  bool Fits(const TensorNeed& need, const TensorRule& rule, const CanonicalName& name, int64_t index) const {
+    return SameShape(tensor(index).info->shape, StoredShape(need, rule.layout),
+                     need.vector || IsConvolution(name.pattern));
   }
 
   Status Take(const TensorNeed& need, const TensorRule& rule, const CanonicalName& name, int64_t index) {
     const StoredTensor& info = *tensor(index).info;
-    used_[static_cast<size_t>(index)] = true;
-    const std::vector<int64_t> wanted = StoredShape(need, rule.layout);
-    const bool squeeze = need.vector || IsConvolution(name.pattern);
-    if (!SameShape(info.shape, wanted, squeeze)) {
+    if (!Fits(need, rule, name, index)) {
       return InvalidError(tensor(index).file->name(), ": tensor ", info.name, " has the shape ", ShapeText(info.shape),
-                          ", expected ", ShapeText(wanted));
+                          ", expected ", ShapeText(StoredShape(need, rule.layout)));
     }
-    if (!IsWeightDType(info.dtype)) {
+    if (need.below > 0) {
+      MOE_RETURN_IF_ERROR(CheckWhole(need, index));
+    } else if (!IsWeightDType(info.dtype)) {
       return UnsupportedError(tensor(index).file->name(), ": tensor ", info.name, " has the dtype ",
                               SafetensorsDTypeName(info.dtype), "; supported: F32, BF16, F16");
     }
@@ -155,12 +156,30 @@ class Resolver {
     entry.source.cols = need.cols;
     entry.source.row_stride = view.row_stride;
     entry.source.col_stride = view.col_stride;
+    entry.source.group_rows = view.group_rows;
+    entry.source.group_stride = view.group_stride;
     entries_.emplace(need.name, entry);
     NoteDType(need, name, info.dtype);
     return absl::OkStatus();
   }
 
-  static bool IsConvolution(const std::string& pattern) { return pattern.ends_with(".conv"); }
+  Status CheckWhole(const TensorNeed& need, int64_t index) const {
+    const StoredTensor& info = *tensor(index).info;
+    if (!IsWholeDType(info.dtype)) {
+      return UnsupportedError(tensor(index).file->name(), ": tensor ", info.name, " has the dtype ",
+                              SafetensorsDTypeName(info.dtype), "; supported: I64, I32");
+    }
+    const std::span<const std::byte> bytes = tensor(index).bytes();
+    for (size_t at = 0; at < bytes.size(); at += DTypeSize(info.dtype)) {
+      const int64_t value = LoadWhole(info.dtype, bytes.data() + at);
+      if (value >= 0 && value < need.below) continue;
+      return InvalidError(tensor(index).file->name(), ": tensor ", info.name, " holds ", value, ", expected 0 to ",
+                          need.below - 1);
+    }
+    return absl::OkStatus();
+  }
+
+  static bool IsConvolution(const std::string& pattern) { return pattern.find(".conv") != std::string::npos; }
 
   void NoteDType(const TensorNeed& need, const CanonicalName& name, DType dtype) {
     if (need.vector) return;  // biases and norms may stay in float32 whatever the weights are
@@ -174,96 +193,75 @@ class Resolver {
   // file wins, as in transformers (the numbers the checkpoint was made with need its own head).
   void TakeTiedHead() {
     if (!spec_.tied_head || !error_.ok()) return;
-    const std::vector<TensorRule>* rules = rules_.Find("lm_head");
     const auto embed = entries_.find("embed");
-    if (rules == nullptr || embed == entries_.end()) return;
-    for (const TensorRule& rule : *rules) {
-      const int64_t found = checkpoint_->Find(rule.checkpoint);
-      if (found < 0 || used_[static_cast<size_t>(found)]) continue;
-      const std::span<const std::byte> head = tensor(found).bytes();
-      const std::span<const std::byte> embedding = tensor(embed->second.tensor).bytes();
-      const bool equal = tensor(found).info->dtype == tensor(embed->second.tensor).info->dtype &&
-                         head.size() == embedding.size() &&
-                         (head.empty() || std::memcmp(head.data(), embedding.data(), head.size()) == 0);
-      tensor(found).file->view().Release(head);
-      tensor(embed->second.tensor).file->view().Release(embedding);
-      if (equal) {
-        used_[static_cast<size_t>(found)] = true;
-        head_ignored_ = found;
-        ++ignored_;
-        MOE_LOG(kInfo) << listing() << ": " << rule.checkpoint
-                       << " equals the embedding matrix and is not loaded twice";
-        return;
-      }
-      MOE_LOG(kWarning) << listing() << ": " << rule.checkpoint << " differs from the embedding matrix although "
-                        << "tie_word_embeddings is true; the stored head is used";
-      spec_.tied_head = false;
-      Resolve({"lm_head", spec_.vocab_size, spec_.hidden_size, false});
+    const int64_t found = matcher_.SpareHead();
+    if (embed == entries_.end() || found < 0) return;
+    const Checkpoint::Tensor& stored = tensor(found);
+    const std::span<const std::byte> head = stored.bytes();
+    const std::span<const std::byte> embedding = tensor(embed->second.tensor).bytes();
+    const bool equal = stored.info->dtype == tensor(embed->second.tensor).info->dtype &&
+                       head.size() == embedding.size() &&
+                       (head.empty() || std::memcmp(head.data(), embedding.data(), head.size()) == 0);
+    stored.file->view().Release(head);
+    tensor(embed->second.tensor).file->view().Release(embedding);
+    if (equal) {
+      matcher_.set_used(found, true);
+      head_ignored_ = found;
+      ++ignored_;
+      MOE_LOG(kInfo) << listing() << ": " << stored.info->name
+                     << " equals the embedding matrix and is not loaded twice";
       return;
     }
+    MOE_LOG(kWarning) << listing() << ": " << stored.info->name << " differs from the embedding matrix although "
+                      << "tie_word_embeddings is true; the stored head is used";
+    spec_.tied_head = false;
+    Resolve({"lm_head", spec_.vocab_size, spec_.hidden_size, false});
   }
 
   Status FindQuantized() const {
-    const std::string* first = nullptr;
-    for (size_t i = 0; i < used_.size(); ++i) {
-      const std::string& name = checkpoint_->tensors()[i].info->name;
-      if (used_[i] || !IsQuantizedName(name) || IgnoreReason(name) != nullptr) continue;
-      if (first == nullptr || name < *first) first = &name;
-    }
-    if (first == nullptr) return absl::OkStatus();
+    const std::string first = matcher_.FirstQuantized();
+    if (first.empty()) return absl::OkStatus();
     return UnsupportedError(listing(), ": the checkpoint is quantised in a format that is not supported: tensor ",
-                            Quoted(*first));
+                            Quoted(first));
   }
 
   Status ReportMissing() const {
-    if (missing_ == 0) return absl::OkStatus();
-    return InvalidError(listing(), ": missing tensor ", missing_names_,
-                        missing_ > kNamesShown ? Cat(" and ", missing_ - kNamesShown, " more") : "");
-  }
-
-  const IgnoreRule* IgnoreReason(const std::string& name) const {
-    for (const IgnoreRule& rule : rules_.ignored()) {
-      if (MatchesGlob(rule.pattern, name)) return &rule;
-    }
-    return nullptr;
+    const SomeNames& missing = matcher_.missing();
+    if (missing.count == 0) return absl::OkStatus();
+    const auto unnamed = missing.count - static_cast<int64_t>(missing.first.size());
+    return InvalidError(listing(), ": missing tensor ", Joined(missing.first),
+                        unnamed > 0 ? Cat(" and ", unnamed, " more") : "");
   }
 
   Status SortOutUnused() {
-    std::map<std::string, int64_t> by_reason;
-    std::string names;
-    size_t unused = 0;
-    for (size_t i = 0; i < used_.size(); ++i) {
-      if (used_[i]) continue;
-      const StoredTensor& info = *checkpoint_->tensors()[i].info;
-      if (const IgnoreRule* rule = IgnoreReason(info.name)) {
-        ++by_reason[rule->reason];
-        ++ignored_;
-      } else if (unused++ < kNamesShown) {
-        names += (names.empty() ? "" : ", ") + Quoted(info.name);
-      }
+    const NameMatcher::Unused unused = matcher_.SortUnused();
+    if (const SomeNames& unknown = unused.unknown; unknown.count > 0) {
+      return InvalidError(listing(), ": ", unknown.count, " tensor", unknown.count > 1 ? "s" : "",
+                          " that this architecture does not use: ", Joined(unknown.first),
+                          unknown.count > static_cast<int64_t>(unknown.first.size()) ? ", …" : "");
     }
-    if (unused > 0) {
-      return InvalidError(listing(), ": ", unused, " tensor", unused > 1 ? "s" : "",
-                          " that this architecture does not use: ", names, unused > kNamesShown ? ", …" : "");
-    }
-    for (const auto& [reason, count] : by_reason) {
+    for (const auto& [reason, count] : unused.ignored) {
+      ignored_ += count;
       MOE_LOG(kInfo) << listing() << ": ignored " << count << " tensors (" << reason << ")";
     }
-    if (head_ignored_ >= 0) used_[static_cast<size_t>(head_ignored_)] = false;  // its bytes do not count
+    if (head_ignored_ >= 0) matcher_.set_used(head_ignored_, false);  // its bytes do not count
     return absl::OkStatus();
   }
 
+  static std::string Joined(const std::vector<std::string>& names) {
+    std::string text;
+    for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+    return text;
+  }
+
   ModelSpec& spec_;
-  const TensorRules& rules_;
   std::unique_ptr<Checkpoint> checkpoint_;
-  std::vector<bool> used_;
+  NameMatcher matcher_;
   std::unordered_map<std::string, Entry> entries_;
   std::optional<DType> expert_dtype_;
   std::optional<DType> mlp_dtype_;
   std::optional<DType> any_dtype_;
   Status error_;
-  size_t missing_ = 0;
-  std::string missing_names_;
   int64_t ignored_ = 0;
   int64_t head_ignored_ = -1;
 };

@@ -15,15 +15,21 @@
 
 namespace moe {
 
-// Element (r, c) is at data + (r * row_stride + c * col_stride) * DTypeSize(dtype). Strides express every layout on
-// disk (per expert, stacked, fused gate/up, transposed, interleaved) without a copy. Data may be unaligned.
+// Element (r, c) is at data + (RowOffset(r) + c * col_stride) * DTypeSize(dtype). Strides express every layout on
+// disk (per expert, stacked, fused gate/up, transposed, interleaved, head by head) without a copy. Data may be
+// unaligned.
 struct WeightSource {
   DType dtype = DType::kF32;
   const std::byte* data = nullptr;
   int64_t rows = 0;
   int64_t cols = 0;
-  int64_t row_stride = 0;  // in elements
-  int64_t col_stride = 1;  // in elements
+  int64_t row_stride = 0;    // in elements
+  int64_t col_stride = 1;    // in elements
+  int64_t group_rows = 0;    // > 0: rows come in groups of so many,
+  int64_t group_stride = 0;  // whose first rows are this far apart, in elements
+  int64_t RowOffset(int64_t r) const {
+    return group_rows > 0 ? r / group_rows * group_stride + r % group_rows * row_stride : r * row_stride;
+  }
   bool row_contiguous() const { return col_stride == 1; }
 };
 

@@ -56,6 +56,7 @@ void Dispatcher::PlanSends(const ExpertPlacement& placement, const std::byte* ro
     for (int64_t s = 0; s < top_k_; ++s) {
       const int64_t slot = t * top_k_ + s;
       const int32_t expert = experts_[slot];
+      if (expert < 0) continue;
       const int32_t target = size == 1 ? self : placement.Target(expert, self);
       if (target == self) {
         entries_.push_back({row, expert});

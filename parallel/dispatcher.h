@@ -35,7 +35,8 @@ class Dispatcher {
     std::span<const Group> groups;           // not empty ones
   };
 
-  // `rows`: num_rows rows of row_bytes each; `experts`: [num_rows, top_k] expert ids. All ranks call this for every MoE
+  // `rows`: num_rows rows of row_bytes each; `experts`: [num_rows, top_k] expert ids; a
+  // negative one asks nobody and its result is null. All ranks call this for every MoE
   // layer, also with num_rows = 0. `placement` may differ from call to call, but not between ranks.
   StatusOr<Work> Dispatch(const ExpertPlacement& placement, const std::byte* rows, int64_t num_rows, int64_t row_bytes,
                           std::span<const int32_t> experts, int64_t top_k, int64_t layer);

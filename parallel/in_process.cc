@@ -120,6 +120,7 @@ class InProcessCommunicator : public Communicator {
 std::vector<std::unique_ptr<Communicator>> CreateInProcessGroup(int size, std::chrono::milliseconds timeout) {
   auto group = std::make_shared<Group>(size, timeout);
   std::vector<std::unique_ptr<Communicator>> ranks;
+  ranks.reserve(size);
   for (int r = 0; r < size; ++r) ranks.push_back(std::make_unique<InProcessCommunicator>(group, r));
   return ranks;
 }

@@ -21,7 +21,7 @@ class KvStore {
   // Bytes of one block over all layers.
   static int64_t BytesPerBlock(const ModelSpec& spec, DType act);
 
-  // REQUIRES: layer `l` of the model has attention.
+  // REQUIRES: layer `l` of the model has K/V of its own.
   const KvLayer& layer(int64_t l) const { return layers_[l]; }
   int64_t num_blocks() const { return num_blocks_; }
 

@@ -114,7 +114,8 @@ Status EngineImpl::CreateRanks(DType act, const MemoryPlan& plan, int threads_pe
                                              .weights = packed_.get(),
                                              .placements = placements_,
                                              .kv_blocks = plan.kv_blocks_per_rank,
-                                             .state_slots = spec.HasRecurrentState() ? plan.state_slots_per_rank : 0},
+                                             .state_slots = spec.HasRecurrentState() ? plan.state_slots_per_rank : 0,
+                                             .state_snapshots = plan.snapshots_per_rank},
                                             std::move(pool), std::move(backend), std::move(group[r])));
     workers.push_back(std::move(worker));
   }
@@ -153,8 +154,9 @@ void EngineImpl::StartLoop(const MemoryPlan& plan) {
   loop.scheduler.max_model_len = plan.max_model_len;
   loop.scheduler.max_num_seqs = std::min(options_.max_num_seqs, plan.state_slots_per_rank * ranks);
   loop.scheduler.max_num_batched_tokens = options_.max_num_batched_tokens;
-  loop.scheduler.prefix_cache = options_.prefix_cache && !spec.HasRecurrentState();
+  loop.scheduler.prefix_cache = options_.prefix_cache;
   loop.scheduler.state_slots_per_rank = spec.HasRecurrentState() ? plan.state_slots_per_rank : 0;
+  loop.scheduler.snapshot_slots_per_rank = plan.snapshots_per_rank;
   for (const ExpertPlacement& placement : placements_) {
     for (int64_t e = 0; e < placement.num_experts(); ++e) loop.expert_rank.push_back(placement.RanksOf(e)[0]);
   }

@@ -19,7 +19,7 @@ struct EngineOptions {
   int64_t max_num_batched_tokens = 2048;  // rows of one step
   int64_t max_queue = 1024;               // waiting requests; more: RESOURCE_EXHAUSTED
   double kv_cache_memory_gib = 0;         // 0: chosen from the model and the machine's free memory
-  bool prefix_cache = true;               // only for models without recurrent state
+  bool prefix_cache = true;               // models with recurrent state reuse prefixes through saved states
 };
 
 // The choices that Create made, for banner, GetModel and inspect.

@@ -15,6 +15,9 @@ constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
 // Without --kv-cache-memory-gib the caches take at most this share of what is free: the machine has other users.
 constexpr double kDefaultShare = 0.4;
 
+// Saved states of a rank: more prefixes than these are rarely in use at once.
+constexpr int64_t kMostSnapshots = 256;
+
 int64_t CeilDiv(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
@@ -57,7 +60,12 @@ StatusOr<MemoryPlan> PlanMemory(const ModelSpec& spec, const EngineOptions& opti
                                ": a sequence's recurrent state takes ", Size(static_cast<double>(slot_bytes))));
       slots = fitting;
     }
-    plan.state_bytes = slots * ranks * slot_bytes;
+    // Saved states share the budget with K/V: worth less than room for sequences, so an eighth of it at most.
+    if (options.prefix_cache) {
+      const int64_t snapshot_budget = std::max<int64_t>(0, budget - slots * ranks * slot_bytes) / 8;
+      plan.snapshots_per_rank = std::min(kMostSnapshots, snapshot_budget / (slot_bytes * ranks));
+    }
+    plan.state_bytes = (slots + plan.snapshots_per_rank) * ranks * slot_bytes;
     budget -= plan.state_bytes;
   }
   plan.state_slots_per_rank = slots;
@@ -91,9 +99,7 @@ StatusOr<MemoryPlan> PlanMemory(const ModelSpec& spec, const EngineOptions& opti
 int64_t PackedWeightBytes(const ModelSpec& spec, DType format) {
   int64_t bytes = 0;
   for (const TensorNeed& need : RequiredTensors(spec)) {
-    const bool router = need.name.find(".moe.router") != std::string::npos || need.name.ends_with(".moe.shared_gate");
-    const bool small = need.vector || router || need.name.ends_with(".mamba.conv");
-    bytes += need.rows * need.cols * static_cast<int64_t>(DTypeSize(small ? DType::kF32 : format));
+    bytes += need.rows * need.cols * static_cast<int64_t>(DTypeSize(need.float32 ? DType::kF32 : format));
   }
   return bytes;
 }

@@ -19,7 +19,8 @@ StatusOr<std::unique_ptr<RankWorker>> RankWorker::Create(const Options& options,
   std::unique_ptr<RankWorker> worker(
       new RankWorker(options, std::move(pool), std::move(backend), std::move(communicator)));
   MOE_ASSIGN_OR_RETURN(worker->kv_, KvStore::Create(*options.spec, worker->backend_->act_dtype(), options.kv_blocks));
-  MOE_ASSIGN_OR_RETURN(worker->states_, StateStore::Create(*options.spec, options.state_slots));
+  MOE_ASSIGN_OR_RETURN(worker->states_,
+                       StateStore::Create(*options.spec, options.state_slots, options.state_snapshots));
   return worker;
 }
 
@@ -41,7 +42,11 @@ RankWorker::RankWorker(const Options& options, std::unique_ptr<WorkerPool> pool,
 
 void RankWorker::Admit(const SequenceInit& init) {
   MOE_CHECK(!sequences_.contains(init.id)) << "sequence " << init.id;
-  if (init.state_slot >= 0) states_->Clear(init.state_slot);
+  if (init.state_snapshot >= 0) {
+    states_->Restore(init.state_snapshot, init.state_slot);
+  } else if (init.state_slot >= 0) {
+    states_->Clear(init.state_slot);
+  }
   sequences_.emplace(init.id, Sequence{init, {}, Sampler(init, options_.spec->vocab_size)});
 }
 
@@ -61,7 +66,7 @@ StatusOr<RankResult> RankWorker::Execute(const RankPlan& plan) {
     MOE_CHECK(slice.first_pos + slice.count <= static_cast<int64_t>(known.size()))
         << "slice [" << slice.first_pos << ", +" << slice.count << ") of " << known.size() << " tokens";
     tokens.insert(tokens.end(), known.begin() + slice.first_pos, known.begin() + slice.first_pos + slice.count);
-    slices.push_back({slice.first_pos, slice.count, sequence.blocks, sequence.init.state_slot});
+    slices.push_back({slice.first_pos, slice.count, sequence.blocks, sequence.init.state_slot, known});
   }
 
   RankResult result;
@@ -76,6 +81,9 @@ StatusOr<RankResult> RankWorker::Execute(const RankPlan& plan) {
                                                   .on_routing = [&](int64_t ordinal, const Routing& routing) {
                                                     RecordRouting(plan, ordinal, routing, result);
                                                   }}));
+  for (const SlicePlan& slice : plan.slices) {
+    if (slice.save_snapshot >= 0) states_->Save(sequences_.at(slice.id).init.state_slot, slice.save_snapshot);
+  }
   ComputeLogits(context, hidden, logit_rows, plan, result);
   result.exchange_seconds = dispatcher_.exchange_seconds() - exchange_before;
   result.compute_seconds =
@@ -157,7 +165,11 @@ void RankWorker::ComputeLogits(const ForwardContext& context, const float* hidde
 
 void RankWorker::RecordRouting(const RankPlan& plan, int64_t ordinal, const Routing& routing, RankResult& result) {
   int64_t* counts = result.expert_tokens.data() + moe_experts_[ordinal];
-  for (int64_t i = 0; i < routing.rows * routing.top_k; ++i) ++counts[routing.ids[i]];
+  // Identity experts (ids from num_experts on) are nobody's load.
+  const int64_t num_experts = moe_experts_[ordinal + 1] - moe_experts_[ordinal];
+  for (int64_t i = 0; i < routing.rows * routing.top_k; ++i) {
+    if (routing.ids[i] < num_experts) ++counts[routing.ids[i]];
+  }
   const auto moe_layers = static_cast<int64_t>(moe_experts_.size()) - 1;
   int64_t row = 0;
   for (size_t s = 0; s < plan.slices.size(); ++s) {

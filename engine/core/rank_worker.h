@@ -29,6 +29,7 @@ class RankWorker {
     std::span<const ExpertPlacement> placements;  // one per MoE layer
     int64_t kv_blocks = 0;
     int64_t state_slots = 0;
+    int64_t state_snapshots = 0;
   };
   static StatusOr<std::unique_ptr<RankWorker>> Create(const Options& options, std::unique_ptr<WorkerPool> pool,
                                                       std::unique_ptr<Backend> backend,

@@ -46,6 +46,31 @@ class Backend {
   virtual void Qkv(const QkvOp& op) = 0;
   virtual void Attention(const AttentionOp& op) = 0;
   virtual void Mamba2(const Mamba2Op& op) = 0;
+
+  // PortableBackend (portable/) has one implementation of these for all processors.
+  virtual void Gate(const GateOp& op) = 0;
+  virtual void MlaKeys(const MlaKeysOp& op) = 0;
+  virtual void MlaQueries(const MlaQueriesOp& op) = 0;
+  virtual void Indexer(const IndexerOp& op) = 0;
+  virtual void BlockIndexer(const BlockIndexerOp& op) = 0;
+  virtual void StreamGate(const StreamGateOp& op) = 0;
+  virtual void CompressedKeys(const CompressedKeysOp& op) = 0;
+  virtual void CompressedIndex(const CompressedIndexOp& op) = 0;
+  virtual void CompressedAttention(const CompressedAttentionOp& op) = 0;
+  virtual void HyperRead(const HyperReadOp& op) = 0;
+  virtual void HyperWrite(const HyperWriteOp& op) = 0;
+  virtual void Window(const WindowOp& op) = 0;
+  virtual void Unfold(const UnfoldOp& op) = 0;
+  virtual void Cca(const CcaOp& op) = 0;
+  virtual void GroupedGemm(const GroupedGemmOp& op) = 0;
+  virtual void Activate(const ActivateOp& op) = 0;
+  virtual void SinkWeights(const SinkWeightsOp& op) = 0;
+  virtual void Affine(const AffineOp& op) = 0;
+  virtual void Conv(const ConvOp& op) = 0;
+  virtual void GatedDelta(const GatedDeltaOp& op) = 0;
+  virtual void Mamba1(const Mamba1Op& op) = 0;
+  virtual void Lightning(const LightningOp& op) = 0;
+
   virtual void LogitStats(const LogitStatsOp& op) = 0;
 };
 

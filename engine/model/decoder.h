@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "engine/cache/kv_store.h"
 #include "engine/cache/state_store.h"
+#include "engine/model/hyper_connection.h"
 #include "engine/model/mixers/mixers.h"
 #include "engine/model/packed_model.h"
 #include "engine/moe/moe_runner.h"
@@ -21,6 +23,7 @@ struct DecodeSlice {
   int64_t count = 0;
   std::span<const int32_t> blocks;  // covers positions < first_pos + count
   int64_t state_slot = -1;
+  std::span<const int32_t> tokens;  // of the sequence, from position 0 on; only models with hashed n-grams read it
 };
 
 struct DecodeBatch {
@@ -45,6 +48,33 @@ class Decoder {
   void Logits(const ForwardContext& context, const float* hidden, std::span<const int32_t> rows, float* logits) const;
 
  private:
+  // What one Forward works on.
+  struct Step {
+    const DecodeBatch* batch = nullptr;
+    int64_t rows = 0;
+    float* x = nullptr;                   // [rows, H], the residual; with hyper-connections [rows, streams * H]
+    float* deferred = nullptr;            // [rows, H]: what a layer leaves for the end of the next; 0 between
+    const float* layer_inputs = nullptr;  // [rows, layers * dim], LayerInputSpec's e
+    std::vector<RopeTable> ropes;
+    std::vector<MixerSlice> slices;
+    StepState state;
+  };
+
+  int64_t RopeIndex(const RopeSpec* rope);
+  void AllocateSelections(const ForwardContext& context, Step& step) const;
+  Status ForwardLayer(const ForwardContext& context, Step& step, int64_t l) const;
+  void Embed(const ForwardContext& context, const DecodeBatch& batch, int64_t rows, float* x) const;
+  void AddNgrams(const ForwardContext& context, Step& step, int64_t l) const;
+  void MixerBranch(const ForwardContext& context, Step& step, int64_t l) const;
+  void ForwardMixer(const ForwardContext& context, Step& step, int64_t l, const HiddenRows& h, float* out) const;
+  Status FfnBranch(const ForwardContext& context, Step& step, int64_t l, const float* source) const;
+  void NormInPlace(const ForwardContext& context, const NormSpec& spec, const PackedNorm& weights, float* out,
+                   int64_t rows) const;
+  void JoinResidual(const ForwardContext& context, const ResidualSpec& residual, const PackedResidual& weights,
+                    const HiddenRows& h, const float* out, float* x) const;
+  // out += conv(out) of `taps` taps, whose ring is at tail_offset in the layer's tails.
+  void BranchConv(const ForwardContext& context, const Step& step, int64_t l, int64_t taps,
+                  const std::vector<float>& weights, int64_t tail_offset, float* out) const;
   std::vector<RopeTable> RopeTables(const ForwardContext& context, const DecodeBatch& batch) const;
 
   const ModelSpec* spec_;
@@ -54,6 +84,9 @@ class Decoder {
   std::vector<int64_t> moe_ordinal_;    // by layer; -1 without MoE
   std::vector<const RopeSpec*> ropes_;  // the different ones
   std::vector<int64_t> rope_of_layer_;  // by layer; -1 without
+  std::vector<int64_t> indexer_rope_of_layer_;
+  std::optional<HyperConnection> hyper_;
+  bool defers_ = false;  // some layer's ffn is added at the end of the next
 };
 
 }  // namespace moe

@@ -43,13 +43,17 @@ struct Routing {
   const float* weights = nullptr;  // [rows, top_k]
   int64_t rows = 0;
   int64_t top_k = 0;
+  const float* sink_weights = nullptr;  // [sinks, rows], or null
 };
 
 class Router {
  public:
   Router(const MoeSpec* spec, const PackedMoe* weights) : spec_(spec), weights_(weights) {}
-  // Valid until the arena's scope ends.
-  Routing Forward(const ForwardContext& context, const HiddenRows& h) const;
+  // `residual` [rows, H]: what a router that reads the residual stream gets; `tokens`: the rows' token ids, for one
+  // that goes by them; `carry`: what the router before left for this one, and then this one's. Valid until the arena's
+  // scope ends.
+  Routing Forward(const ForwardContext& context, const HiddenRows& h, const float* residual,
+                  std::span<const int32_t> tokens, float* carry) const;
 
  private:
   const MoeSpec* spec_;
@@ -83,17 +87,19 @@ class RoutedExperts {
 class SharedExperts {
  public:
   SharedExperts(const MoeSpec* spec, const PackedMoe* weights) : spec_(spec), weights_(weights) {}
-  bool present() const { return weights_->shared != nullptr; }
-  // out [rows, H] += gate(h) · shared(h).
-  void Forward(const ForwardContext& context, const HiddenRows& h, float* out) const;
+  bool present() const { return weights_->shared.experts != nullptr; }
+  // out [rows, H] += gate(h) · shared(h), or Σ_s weight_s · shared_s(h).
+  void Forward(const ForwardContext& context, const HiddenRows& h, const float* sink_weights, float* out) const;
 
  private:
+  void AddWeighted(const ForwardContext& context, const HiddenRows& h, const float* weights, float* out) const;
+
   const MoeSpec* spec_;
   const PackedMoe* weights_;
 };
 
-// out [rows, H] += mlp(h) for an MLP packed as a set of one.
-void ForwardMlp(const ForwardContext& context, const PackedExperts& mlp, Activation activation, const HiddenRows& h,
+// out [rows, H] += mlp(h) for an MLP packed as a set of one; times sigmoid(gate_logits) [rows] if not null.
+void ForwardMlp(const ForwardContext& context, const PackedMlp& mlp, const MlpSpec& spec, const HiddenRows& h,
                 const float* gate_logits, float* out);
 
 class MoERunner {
@@ -101,12 +107,19 @@ class MoERunner {
   // `layer` names the exchanges in errors. spec, weights and placement outlive this.
   MoERunner(const MoeSpec* spec, const PackedMoe* weights, int64_t layer);
 
-  // out [rows, H] += MoE(h). All ranks call this, also with no rows. The routing is handed to `on_routing` if set.
-  Status Forward(const ForwardContext& context, const ExpertPlacement& placement, const HiddenRows& h, int64_t hidden,
-                 float* out, const std::function<void(const Routing&)>& on_routing) const;
+  // out [rows, H] += MoE(h). All ranks call this, also with no rows. `residual`: what the block's norm read; `tokens`:
+  // the rows' ids. The routing is handed to `on_routing` if set.
+  Status Forward(const ForwardContext& context, const ExpertPlacement& placement, const HiddenRows& h,
+                 const float* residual, std::span<const int32_t> tokens, float* carry, int64_t hidden, float* out,
+                 const std::function<void(const Routing&)>& on_routing) const;
 
  private:
+  // Rows for the experts: x or, where the router weight multiplies the input, one weighted row for each slot.
+  Status ForwardExperts(const ForwardContext& context, const ExpertPlacement& placement, const HiddenRows& h,
+                        const Routing& route, int64_t width, float* out) const;
+
   const MoeSpec* spec_;
+  const PackedMoe* weights_;
   int64_t layer_;
   Router router_;
   LatentProjection latent_;

@@ -65,6 +65,8 @@ void Scheduler::Start(Sequence& s, Placement placement) {
   s.published_blocks = static_cast<int64_t>(s.blocks.size());
   s.last_entry = placement.match.entry;
   s.num_computed = s.published_blocks * kKvBlockTokens;
+  s.restore_snapshot = placement.match.snapshot;
+  if (s.restore_snapshot >= 0) rank.blocks.snapshots().Touch(s.blocks.back());
   if (UsesCache(s)) {
     prefix_queries_ += static_cast<uint64_t>((s.known() - 1) / kKvBlockTokens);
     prefix_hits_ += static_cast<uint64_t>(s.published_blocks);

@@ -15,6 +15,7 @@
 
 #include "engine/cache/block_pool.h"
 #include "engine/cache/prefix_index.h"
+#include "engine/cache/state_snapshots.h"
 
 namespace moe {
 
@@ -22,11 +23,13 @@ namespace moe {
 struct PrefixMatch {
   std::vector<int32_t> blocks;
   PrefixIndex::EntryId entry = PrefixIndex::kRoot;
+  int32_t snapshot = -1;  // slot of the recurrent state behind the last block
 };
 
 class RankBlocks {
  public:
-  RankBlocks(int64_t num_blocks, int64_t block_tokens);
+  // snapshot_slots > 0: a prefix counts up to a block with a snapshot of the recurrent state.
+  RankBlocks(int64_t num_blocks, int64_t block_tokens, int64_t snapshot_slots = 0);
 
   int64_t total() const { return pool_.size(); }
   int64_t available() const { return pool_.num_free() + index_.num_idle(); }
@@ -48,18 +51,26 @@ class RankBlocks {
   // they depend on.
   void Release(std::span<const int32_t> blocks);
 
-  // The sequence's block is full and computed: offers it under `parent`. Returns the entry for these tokens, which may
-  // stand for an equal block of another sequence.
-  PrefixIndex::EntryId Publish(PrefixIndex::EntryId parent, std::string_view salt, std::span<const int32_t> tokens,
-                               int32_t block);
+  // The sequence's block is full and computed: offers it under `parent`. Returns the entry for these tokens and its
+  // block, which may be an equal one of another sequence.
+  PrefixIndex::Hit Publish(PrefixIndex::EntryId parent, std::string_view salt, std::span<const int32_t> tokens,
+                           int32_t block);
+
+  StateSnapshots& snapshots() { return snapshots_; }
+  const StateSnapshots& snapshots() const { return snapshots_; }
 
   // Frees every idle block; returns how many.
   int64_t Flush();
 
  private:
+  // The oldest idle block, out of the index; -1 when none is idle.
+  int32_t Evict();
+
   int64_t block_tokens_;
+  bool needs_snapshots_;
   BlockPool pool_;
   PrefixIndex index_;
+  StateSnapshots snapshots_;
 };
 
 }  // namespace moe

@@ -1,6 +1,7 @@
 #include "engine/schedule/scheduler.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "engine/device/ops.h"
@@ -8,7 +9,8 @@
 
 namespace moe {
 
-Scheduler::Rank::Rank(int64_t num_blocks) : blocks(num_blocks, kKvBlockTokens) {}
+Scheduler::Rank::Rank(int64_t num_blocks, int64_t snapshot_slots)
+    : blocks(num_blocks, kKvBlockTokens, snapshot_slots) {}
 
 Scheduler::Scheduler(const SchedulerOptions& options) : options_(options) {
   MOE_CHECK(options_.num_ranks > 0 && options_.max_num_seqs > 0 && options_.max_model_len > 0);
@@ -16,12 +18,13 @@ Scheduler::Scheduler(const SchedulerOptions& options) : options_(options) {
       << options_.blocks_per_rank << " blocks a rank cannot hold " << options_.max_model_len << " tokens";
   MOE_CHECK(options_.prompt_multiple > 0 && options_.max_num_batched_tokens >= options_.prompt_multiple)
       << "a step of " << options_.max_num_batched_tokens << " tokens is smaller than a chunk";
-  MOE_CHECK(options_.state_slots_per_rank == 0 || !options_.prefix_cache) << "recurrent state has no prefix cache";
+  if (options_.state_slots_per_rank > 0 && options_.snapshot_slots_per_rank == 0) options_.prefix_cache = false;
+  if (options_.state_slots_per_rank == 0 || !options_.prefix_cache) options_.snapshot_slots_per_rank = 0;
   options_.prefill_chunk_tokens = std::max(options_.prefill_chunk_tokens, options_.prompt_multiple);
   // Room for every decoding sequence and at least one chunk, so that nobody starves.
   running_limit_ = std::min(options_.max_num_seqs, options_.max_num_batched_tokens - options_.prompt_multiple + 1);
   for (int r = 0; r < options_.num_ranks; ++r) {
-    Rank& rank = ranks_.emplace_back(options_.blocks_per_rank);
+    Rank& rank = ranks_.emplace_back(options_.blocks_per_rank, options_.snapshot_slots_per_rank);
     for (int64_t s = options_.state_slots_per_rank - 1; s >= 0; --s) {
       rank.free_slots.push_back(static_cast<int32_t>(s));
     }
@@ -74,6 +77,9 @@ void Scheduler::ReleaseAll(Sequence& s, bool tell_rank) {
   s.num_computed = 0;
   planned_tokens_ -= s.planned;
   s.planned = 0;
+  s.restore_snapshot = -1;
+  if (s.save_snapshot >= 0) rank.blocks.snapshots().Cancel(s.save_snapshot);
+  s.save_snapshot = -1;
 }
 
 void Scheduler::Remove(SequenceId id) {
@@ -104,10 +110,40 @@ bool Scheduler::PreemptAfter(const Sequence& s) {
   return false;
 }
 
+int64_t Scheduler::SnapshotBorder(const Sequence& s) const {
+  if (options_.snapshot_slots_per_rank == 0) return 0;
+  const int64_t unit = std::lcm(kKvBlockTokens, options_.prompt_multiple);
+  return (s.prompt_len - 1) / unit * unit;
+}
+
+void Scheduler::PlanSnapshot(Sequence& s) {
+  const int64_t end = s.num_computed + s.planned;
+  if (options_.snapshot_slots_per_rank == 0 || end > s.prompt_len || end % kKvBlockTokens != 0) return;
+  s.save_snapshot = ranks_[s.rank].blocks.snapshots().Reserve();
+}
+
+void Scheduler::Publish(Sequence& s) {
+  RankBlocks& blocks = ranks_[s.rank].blocks;
+  const std::span<const int32_t> tokens = s.tokens;
+  int32_t last_block = -1;
+  while ((s.published_blocks + 1) * kKvBlockTokens <= s.num_computed) {
+    const int64_t b = s.published_blocks++;
+    const PrefixIndex::Hit hit = blocks.Publish(s.last_entry, s.request->cache_salt,
+                                                tokens.subspan(b * kKvBlockTokens, kKvBlockTokens), s.blocks[b]);
+    s.last_entry = hit.entry;
+    last_block = hit.block;
+  }
+  if (s.save_snapshot < 0) return;
+  // A slice that ends behind a full block has published it just now.
+  blocks.snapshots().Attach(s.save_snapshot, last_block);
+  s.save_snapshot = -1;
+}
+
 int64_t Scheduler::SliceLength(const Sequence& s, int64_t limit) const {
   int64_t end = std::min(s.num_computed + std::max<int64_t>(limit, 0), s.known());
   if (s.num_computed < s.prompt_len) {
     end = std::min(end, s.prompt_len);
+    if (const int64_t border = SnapshotBorder(s); s.num_computed < border) end = std::min(end, border);
     if (end < s.prompt_len) end = end / options_.prompt_multiple * options_.prompt_multiple;
   }
   return std::max<int64_t>(end - s.num_computed, 0);
@@ -184,6 +220,8 @@ void Scheduler::Emit(StepPlan& plan) {
       if (s->wants_prompt_logprobs) init.prompt_logprobs = request.prompt_logprobs;
       init.routed_experts = request.routed_experts;
       init.state_slot = s->state_slot;
+      init.state_snapshot = s->restore_snapshot;
+      s->restore_snapshot = -1;
       s->announced = true;
     }
     SlicePlan& slice = rank.slices.emplace_back();
@@ -191,6 +229,8 @@ void Scheduler::Emit(StepPlan& plan) {
     slice.first_pos = s->num_computed;
     slice.count = s->planned;
     slice.new_blocks.assign(s->blocks.begin() + s->sent_blocks, s->blocks.end());
+    PlanSnapshot(*s);
+    slice.save_snapshot = s->save_snapshot;
     slice.sample = s->num_computed + s->planned == s->known();
     s->sent_blocks = static_cast<int64_t>(s->blocks.size());
     planned_.push_back(s->id);
@@ -204,13 +244,7 @@ void Scheduler::Commit() {
     Sequence& s = *it->second;
     s.num_computed += s.planned;
     s.planned = 0;
-    if (!options_.prefix_cache) continue;
-    const std::span<const int32_t> tokens = s.tokens;
-    while ((s.published_blocks + 1) * kKvBlockTokens <= s.num_computed) {
-      const int64_t b = s.published_blocks++;
-      s.last_entry = ranks_[s.rank].blocks.Publish(s.last_entry, s.request->cache_salt,
-                                                   tokens.subspan(b * kKvBlockTokens, kKvBlockTokens), s.blocks[b]);
-    }
+    if (options_.prefix_cache) Publish(s);
   }
   planned_.clear();
 }

@@ -40,8 +40,9 @@ struct SchedulerOptions {
   int64_t prefill_chunk_tokens = 512;     // of them not decoding, when others decode
   // A prompt slice ends at a multiple of this or at prompt_len (N6, for mixers that scan in chunks).
   int64_t prompt_multiple = 1;
-  bool prefix_cache = true;          // off for models with recurrent state
-  int64_t state_slots_per_rank = 0;  // 0: the model has no recurrent state
+  bool prefix_cache = true;             // with recurrent state only where there are snapshot slots
+  int64_t state_slots_per_rank = 0;     // 0: the model has no recurrent state
+  int64_t snapshot_slots_per_rank = 0;  // saved recurrent states, for prefix reuse
 };
 
 class Scheduler {
@@ -89,7 +90,7 @@ class Scheduler {
 
  private:
   struct Rank {
-    explicit Rank(int64_t num_blocks);
+    Rank(int64_t num_blocks, int64_t snapshot_slots);
     RankBlocks blocks;
     std::vector<int32_t> free_slots;
     std::vector<SequenceId> drop;  // for the next plan
@@ -104,6 +105,13 @@ class Scheduler {
 
   int64_t BlocksFor(int64_t tokens) const;
   bool UsesCache(const Sequence& s) const;
+  // Where the last snapshot of a prompt is taken, for models with recurrent state: behind the last full block before
+  // the prompt's last token, from where a longer prompt can go on. A slice ends there. 0: nowhere.
+  int64_t SnapshotBorder(const Sequence& s) const;
+  // Reserves a snapshot slot if the planned slice ends behind a full block of the prompt.
+  void PlanSnapshot(Sequence& s);
+  // Publishes the full blocks that are computed, and the snapshot behind the last one.
+  void Publish(Sequence& s);
   // How many of the next `limit` tokens one slice may take.
   int64_t SliceLength(const Sequence& s, int64_t limit) const;
   // Reserves blocks for a slice of up to `limit` tokens, preempting others if it must; returns its length.

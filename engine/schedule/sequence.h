@@ -36,7 +36,10 @@ struct Sequence {
   PrefixIndex::EntryId last_entry = PrefixIndex::kRoot;  // of the last of them
   bool announced = false;                                // the rank has its SequenceInit
 
-  int64_t planned = 0;  // tokens of its slice in the step being planned
+  int32_t restore_snapshot = -1;  // of the state behind its cached prefix; until announced
+
+  int64_t planned = 0;         // tokens of its slice in the step being planned
+  int32_t save_snapshot = -1;  // reserved for the state behind that slice
 
   int64_t known() const { return static_cast<int64_t>(tokens.size()); }
   bool running() const { return rank >= 0; }

@@ -27,7 +27,8 @@ struct SequenceInit {
   std::optional<int32_t> logprobs;
   std::optional<int32_t> prompt_logprobs;
   bool routed_experts = false;
-  int32_t state_slot = -1;  // of StateStore; -1 when the model has no recurrent mixer
+  int32_t state_slot = -1;      // of StateStore; -1 when the model has no recurrent mixer
+  int32_t state_snapshot = -1;  // what the state begins with, a snapshot slot; -1: the state before position 0
 };
 
 // Positions [first_pos, first_pos + count) of a sequence. Never straddles prompt_len (N6).
@@ -37,6 +38,7 @@ struct SlicePlan {
   int64_t count = 0;
   std::vector<int32_t> new_blocks;  // appended to the sequence's block table before computing
   bool sample = false;              // the slice reaches the last known token: draw the next one
+  int32_t save_snapshot = -1;       // snapshot slot that gets the recurrent state behind the slice; -1: none
 };
 
 struct RankPlan {

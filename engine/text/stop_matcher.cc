@@ -5,7 +5,7 @@
 
 namespace moe {
 
-StopMatcher::StopMatcher(std::vector<std::string> stops) {
+StopMatcher::StopMatcher(const std::vector<std::string>& stops) {
   nodes_.emplace_back();
   for (const std::string& stop : stops) {
     int32_t at = 0;

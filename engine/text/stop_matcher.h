@@ -19,7 +19,7 @@ namespace moe {
 class StopMatcher {
  public:
   // Empty strings are ignored.
-  explicit StopMatcher(std::vector<std::string> stops);
+  explicit StopMatcher(const std::vector<std::string>& stops);
 
   struct Result {
     std::string text;  // safe to send now

@@ -6,30 +6,12 @@
 #include "engine/cache/kv_store.h"
 #include "engine/cache/state_store.h"
 #include "engine/core/memory_plan.h"
+#include "loaders/parameter_count.h"
 
 namespace moe {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-const char* ActivationName(Activation activation) {
-  switch (activation) {
-    case Activation::kSilu:
-      return "silu";
-    case Activation::kGeluTanh:
-      return "gelu_tanh";
-    case Activation::kGeluErf:
-      return "gelu";
-    case Activation::kRelu2:
-      return "relu2";
-  }
-  return "?";
-}
-
-std::string DescribeMlp(const MlpSpec& mlp) {
-  return Cat(mlp.gated ? "gated " : "", ActivationName(mlp.activation), " of width ", mlp.intermediate_size,
-             mlp.bias ? " with biases" : "");
-}
 
 std::string Size(double bytes) {
   char text[32];
@@ -50,21 +32,47 @@ std::map<std::string, std::vector<int64_t>> GroupLayers(const ModelSpec& spec) {
   std::map<std::string, std::vector<int64_t>> groups;
   for (size_t l = 0; l < spec.layers.size(); ++l) {
     const std::string mixer = DescribeMixer(spec.layers[l].mixer);
-    const std::string ffn = DescribeFfn(spec.layers[l].ffn);
+    const std::string ffn = DescribeFfn(spec.layers[l].ffn) + DescribeBeside(spec.layers[l]);
     groups[Cat(mixer, mixer.empty() || ffn.empty() ? "" : " + ", ffn)].push_back(static_cast<int64_t>(l));
   }
   return groups;
 }
 
-// "0-3, 5, 7-8".
-std::string Ranges(const std::vector<int64_t>& numbers) {
+std::string Some(const SomeNames& names) {
   std::string out;
-  for (size_t i = 0; i < numbers.size();) {
-    size_t j = i;
-    while (j + 1 < numbers.size() && numbers[j + 1] == numbers[j] + 1) ++j;
-    out += Cat(out.empty() ? "" : ", ", numbers[i], j > i ? Cat("-", numbers[j]) : "");
-    i = j + 1;
+  for (const std::string& name : names.first) out += (out.empty() ? "" : ", ") + name;
+  return out + (names.count > static_cast<int64_t>(names.first.size()) ? ", …" : "");
+}
+
+std::string DescribeIndex(const IndexReport& index) {
+  return Cat("an index of ", index.tensors, " tensors in ", index.shards, index.shards == 1 ? " file" : " files",
+             index.total_size > 0 ? Cat(", ", Size(static_cast<double>(index.total_size))) : "", "; ",
+             index.shards_here == 0 ? "none" : Cat(index.shards_here), " of them here");
+}
+
+// What is wrong with the names, or that nothing is.
+std::string DescribeNames(const IndexReport& index) {
+  if (!index.quantized.empty()) {
+    return Cat("quantised in a format that is not supported: ", index.quantized);
   }
+  std::string out;
+  if (index.missing.count > 0) out += Cat(index.missing.count, " missing: ", Some(index.missing));
+  if (index.unknown.count > 0) {
+    out += Cat(out.empty() ? "" : "; ", index.unknown.count,
+               " that this architecture does not use: ", Some(index.unknown));
+  }
+  if (out.empty()) out = "all that are needed are there";
+  for (const auto& [reason, count] : index.ignored) out += Cat("; ", count, " skipped (", reason, ")");
+  return out;
+}
+
+Json IndexJson(const IndexReport& index) {
+  const auto names = [](const SomeNames& some) { return Json{{"count", some.count}, {"first", some.first}}; };
+  Json out = {{"sound", index.sound()},          {"tensors", index.tensors},        {"files", index.shards},
+              {"files_here", index.shards_here}, {"total_bytes", index.total_size}, {"missing", names(index.missing)},
+              {"unknown", names(index.unknown)}, {"ignored", Json::object()}};
+  for (const auto& [reason, count] : index.ignored) out["ignored"][reason] = count;
+  if (!index.quantized.empty()) out["quantized"] = index.quantized;
   return out;
 }
 
@@ -74,61 +82,19 @@ DType FormatOf(const LoadedModel& model) {
 
 }  // namespace
 
-std::string DescribeRouter(const MoeSpec& moe) {
-  const RouterSpec& r = moe.router;
-  std::string out = r.score == RouterSpec::Score::kSoftmax ? "softmax" : "sigmoid";
-  if (r.normalize == RouterSpec::Normalize::kSoftmaxOverChosen) out = "softmax over the chosen";
-  out += Cat(", top ", moe.top_k, " of ", moe.num_experts);
-  if (r.num_groups > 1) out += Cat(" in the best ", r.top_groups, " of ", r.num_groups, " groups");
-  if (r.select_bias) out += ", selection bias";
-  if (r.logit_bias) out += ", logit bias";
-  if (r.normalize == RouterSpec::Normalize::kSum) out += ", weights renormalised";
-  if (r.scale != 1.0f) out += Cat(", times ", r.scale);
+std::string Ranges(const std::vector<int64_t>& numbers) {
+  std::string out;
+  for (size_t i = 0; i < numbers.size();) {
+    // As far as the step stays the same; a step of more than one needs more than two numbers to be worth a word.
+    const int64_t step = i + 1 < numbers.size() ? numbers[i + 1] - numbers[i] : 1;
+    size_t j = i;
+    while (j + 1 < numbers.size() && numbers[j + 1] == numbers[j] + step) ++j;
+    if (step > 1 && j < i + 3) j = i;
+    out += Cat(out.empty() ? "" : ", ", numbers[i], j > i ? Cat("-", numbers[j]) : "",
+               j > i && step > 1 ? Cat(" by ", step) : "");
+    i = j + 1;
+  }
   return out;
-}
-
-std::string DescribeMixer(const MixerSpec& mixer) {
-  if (const auto* a = std::get_if<AttentionSpec>(&mixer)) {
-    std::string out = Cat("attention (", a->num_heads, " heads of ", a->head_dim, ", ", a->num_kv_heads, " K/V heads");
-    out += a->rope ? Cat(", RoPE on ", a->rope->rotary_dim, " dims") : ", no position embedding";
-    if (a->qk_norm != QkNorm::kNone) out += ", QK-norm";
-    if (a->window > 0) out += Cat(", window ", a->window);
-    return out + ")";
-  }
-  if (const auto* m = std::get_if<Mamba2Spec>(&mixer)) {
-    return Cat("Mamba-2 (", m->num_heads, " heads of ", m->head_dim, ", state ", m->state_size, ", ", m->num_groups,
-               " groups, convolution ", m->conv_kernel, ")");
-  }
-  return "";
-}
-
-std::string DescribeFfn(const FfnSpec& ffn) {
-  if (const auto* mlp = std::get_if<MlpSpec>(&ffn)) return Cat("MLP (", DescribeMlp(*mlp), ")");
-  if (const auto* moe = std::get_if<MoeSpec>(&ffn)) {
-    std::string out = Cat("MoE (", moe->num_experts, " experts, top ", moe->top_k, ", ", DescribeMlp(moe->expert));
-    if (moe->shared) out += Cat("; shared expert, ", DescribeMlp(moe->shared->mlp));
-    if (moe->latent_size > 0) out += Cat("; latent ", moe->latent_size);
-    return out + ")";
-  }
-  return "";
-}
-
-int64_t CountParameters(const ModelSpec& spec) {
-  int64_t count = 0;
-  for (const TensorNeed& need : RequiredTensors(spec)) count += need.rows * need.cols;
-  return count;
-}
-
-int64_t CountActiveParameters(const ModelSpec& spec) {
-  int64_t count = CountParameters(spec);
-  for (const LayerSpec& layer : spec.layers) {
-    const auto* moe = std::get_if<MoeSpec>(&layer.ffn);
-    if (moe == nullptr) continue;
-    const int64_t width = moe->expert_width(spec.hidden_size);
-    const int64_t expert = width * moe->expert.intermediate_size * (moe->expert.gated ? 3 : 2);
-    count -= (moe->num_experts - moe->top_k) * expert;
-  }
-  return count;
 }
 
 Json DescribeModelJson(const LoadedModel& model) {
@@ -139,8 +105,9 @@ Json DescribeModelJson(const LoadedModel& model) {
   out["path"] = model.path;
   out["architecture"] = spec.architecture;
   out["family"] = spec.family;
-  out["parameters"] = CountParameters(spec);
-  out["active_parameters"] = CountActiveParameters(spec);
+  const ParameterCount parameters = CountParameters(spec);
+  out["parameters"] = parameters.total;
+  out["active_parameters"] = parameters.active;
   out["hidden_size"] = spec.hidden_size;
   out["vocab_size"] = spec.vocab_size;
   out["max_positions"] = spec.max_positions;
@@ -166,6 +133,7 @@ Json DescribeModelJson(const LoadedModel& model) {
     out["checkpoint_bytes"] = model.weights->total_bytes();
     out["ignored_tensors"] = model.weights->ignored_tensors();
   }
+  if (model.index) out["index"] = IndexJson(*model.index);
   out["memory"] = {{"weight_bytes", PackedWeightBytes(spec, format)},
                    {"weight_bytes_float32", PackedWeightBytes(spec, DType::kF32)},
                    {"kv_bytes_per_token", KvStore::BytesPerBlock(spec, act) / kKvBlockTokens},
@@ -187,9 +155,10 @@ std::string DescribeModelText(const LoadedModel& model) {
   };
   line("model", model.path);
   line("architecture", Cat(spec.architecture, " (family ", spec.family, ")"));
-  line("parameters", Cat(Count(static_cast<double>(CountParameters(spec))), ", ",
-                         Count(static_cast<double>(CountActiveParameters(spec))), " active for a token"));
-  line("hidden size", Cat(spec.hidden_size, ", vocabulary ", spec.vocab_size, spec.tied_head ? ", tied head" : ""));
+  line("parameters", Cat(Count(json["parameters"].get<double>()), ", ", Count(json["active_parameters"].get<double>()),
+                         " active for a token"));
+  line("hidden size", Cat(spec.hidden_size, ", vocabulary ", spec.vocab_size, spec.tied_head ? ", tied head" : "",
+                          spec.hyper ? Cat(", residual of ", spec.hyper->streams, " streams") : ""));
   line("context", Cat(spec.max_positions, " tokens"));
   for (const auto& [description, layers] : GroupLayers(spec)) {
     line(layers.size() == 1 ? "layer" : "layers", Cat(Ranges(layers), ": ", description));
@@ -201,6 +170,9 @@ std::string DescribeModelText(const LoadedModel& model) {
              model.weights->ignored_tensors() > 0
                  ? Cat(", ", model.weights->ignored_tensors(), " tensors skipped by rule")
                  : ""));
+  } else if (model.index) {
+    line("checkpoint", DescribeIndex(*model.index));
+    line("tensor names", DescribeNames(*model.index));
   } else {
     line("checkpoint", "no weights in this directory");
   }

@@ -105,6 +105,7 @@ StatusOr<std::vector<int32_t>> EncodePrompt(const LoadedModel& model, const std:
   input.messages = nlohmann::ordered_json::array({{{"role", "user"}, {"content", text}}});
   MOE_ASSIGN_OR_RETURN(const std::vector<RenderedPiece> pieces, model.chat_template->Render(input));
   std::vector<Tokenizer::Span> spans;
+  spans.reserve(pieces.size());
   for (const RenderedPiece& piece : pieces) spans.push_back({piece.text, piece.trusted});
   return model.tokenizer->EncodeSpans(spans, false);
 }

@@ -45,7 +45,7 @@ std::string ReadPattern(ConfigReader* config) {
     config->Invalid("layers_block_type", Cat("means ", Quoted(types), ", but hybrid_override_pattern is ",
                                              Quoted(letters), "; they must agree"));
   }
-  const std::string pattern = letters.empty() ? types : letters;
+  std::string pattern = letters.empty() ? types : letters;
   if (pattern.empty()) config->Invalid("hybrid_override_pattern", "absent, as is layers_block_type");
   const auto size = static_cast<int64_t>(pattern.size());
   if (size > limits::kMaxLayers) config->Invalid("hybrid_override_pattern", Cat("has ", size, " layers"));
@@ -148,27 +148,29 @@ void ReadNemotronH(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
   spec->final_norm = norm;
 
   // Only what the pattern has is read: a model without attention need not say how many heads it has.
-  LayerSpec mamba, attention, mlp, sparse;
-  if (pattern.find(kMamba) != std::string::npos) mamba = {ReadMamba(config, eps), norm, {}, norm};
+  LayerSpec plain;
+  plain.mixer_norm = plain.ffn_norm = norm;
+  LayerSpec mamba = plain;
+  LayerSpec attention = plain;
+  LayerSpec mlp = plain;
+  LayerSpec sparse = plain;
+  if (pattern.find(kMamba) != std::string::npos) mamba.mixer = ReadMamba(config, eps);
   if (pattern.find(kAttention) != std::string::npos) {
     config->Int({"head_dim", "attention_head_dim"}, 1, limits::kMaxHeadDim);  // not hidden_size / heads here
     AttentionSpec attn = ReadGroupedQueryAttention(config, *spec);
     attn.qkv_bias = attn.output_bias = config->BoolOr("attention_bias", false);
-    attention = {attn, norm, {}, norm};
+    attention.mixer = attn;
   }
   if (pattern.find(kMlp) != std::string::npos) {
-    mlp = {{},
-           norm,
-           MlpSpec{.intermediate_size = config->Int("intermediate_size", 1, limits::kMaxInner),
-                   .activation = Activation::kRelu2,
-                   .gated = false},
-           norm};
+    mlp.ffn = MlpSpec{.intermediate_size = config->Int("intermediate_size", 1, limits::kMaxInner),
+                      .activation = Activation::kRelu2,
+                      .gated = false};
   }
   int64_t num_experts = 1;
   if (pattern.find(kMoe) != std::string::npos) {
     const MoeSpec moe = ReadMoe(config);
     num_experts = moe.num_experts;
-    sparse = {{}, norm, moe, norm};
+    sparse.ffn = moe;
   }
   if (!config->ok()) return;
   for (const char kind : pattern) {

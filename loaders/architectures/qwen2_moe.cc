@@ -7,11 +7,10 @@
 namespace moe {
 
 void ReadQwen2Moe(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
+  constexpr int64_t kDefaultWindow = 4096;
   ReadBasics(config, spec);
   const int64_t num_layers = ReadLayerCount(config);
-  config->ExpectString("hidden_act", {"silu"});
-  config->ExpectBool("use_sliding_window", false);
-  const NormSpec norm{NormKind::kRms, static_cast<float>(config->FloatOr("rms_norm_eps", 1e-6, 0, 1)), false};
+  const NormSpec norm = ReadRmsNorm(config, 1e-6);
   spec->final_norm = norm;
 
   AttentionSpec attn = ReadGroupedQueryAttention(config, *spec);
@@ -22,31 +21,24 @@ void ReadQwen2Moe(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
   moe.num_experts = ReadExpertCount(config);
   moe.top_k = ReadTopK(config);
   moe.expert.intermediate_size = config->Int("moe_intermediate_size", 1, limits::kMaxInner);
-  moe.router.score = RouterSpec::Score::kSoftmax;
+  moe.expert.activation = ReadGatedActivation(config);
   if (config->BoolOr("norm_topk_prob", false)) moe.router.normalize = RouterSpec::Normalize::kSum;
-  SharedExpertSpec shared;
-  shared.mlp.intermediate_size = config->Int("shared_expert_intermediate_size", 1, limits::kMaxInner);
-  shared.sigmoid_gated = true;
-  moe.shared = shared;
+  moe.shared = SharedExpertSpec{.mlp = moe.expert, .sigmoid_gated = true};
+  moe.shared->mlp.intermediate_size = config->Int("shared_expert_intermediate_size", 1, limits::kMaxInner);
+  AddPreNormLayers(config, spec, norm, attn, moe, ReadSparseLayers(config, num_layers));
 
-  const std::vector<bool> sparse = ReadSparseLayers(config, num_layers);
-  for (int64_t l = 0; config->ok() && l < num_layers; ++l) {
-    LayerSpec& layer = spec->layers.emplace_back();
-    layer.mixer = attn;
-    layer.mixer_norm = layer.ffn_norm = norm;
-    layer.ffn = moe;
-    if (!sparse[static_cast<size_t>(l)]) {
-      layer.ffn = MlpSpec{.intermediate_size = config->Int("intermediate_size", 1, limits::kMaxInner)};
-    }
-  }
+  const bool slides = config->BoolOr("use_sliding_window", false);
+  const int64_t last_sliding = config->IntOr("max_window_layers", 28, 0, limits::kMaxLayers);
+  SetWindows(ReadWindows(config, num_layers, slides ? kDefaultWindow : 0,
+                         [&](int64_t l) {
+                           return slides && l % 2 == 0 && l < last_sliding ? "sliding_attention" : "full_attention";
+                         }),
+             spec);
 
   AddLlamaNames(rules);
   const std::string mlp = "model.layers.{l}.mlp.";
   AddGatedMlpNames(rules, "layers.{l}.mlp.", mlp);
-  rules->Add("layers.{l}.moe.router", mlp + "gate.weight");
-  rules->AddExperts("layers.{l}.moe.experts.", mlp + "experts.", "gate_proj", "up_proj", "down_proj");
-  rules->AddFusedExperts("layers.{l}.moe.experts.", mlp + "experts.gate_up_proj", mlp + "experts.down_proj",
-                         moe.num_experts);
+  AddMoeNames(rules, mlp, moe.num_experts);
   AddGatedMlpNames(rules, "layers.{l}.moe.shared.", mlp + "shared_expert.");
   rules->Add("layers.{l}.moe.shared_gate", mlp + "shared_expert_gate.weight");
   IgnoreCommon(rules, config, "model.", num_layers);

@@ -19,7 +19,7 @@ class Arguments {
 
   bool Has(size_t i) const { return given_[i]; }
   const Value& operator[](size_t i) const { return values_[i]; }
-  Value ValueOr(size_t i, Value absent) const { return given_[i] ? values_[i] : absent; }
+  Value ValueOr(size_t i, const Value& absent) const { return given_[i] ? values_[i] : absent; }
   int64_t Int(size_t i, int64_t absent) const;  // Fails unless it is an int.
   bool Bool(size_t i, bool absent) const;       // By truth.
   // Fails unless it is a string; "" then.

@@ -26,7 +26,7 @@ Value RoleFromJson(Runtime& rt, const Json& role) {
 
 Value MessageFromJson(Runtime& rt, const Json& message) {
   DictObject* dict = nullptr;
-  const Value out = rt.NewDict(&dict, /*trusted=*/false);
+  Value out = rt.NewDict(&dict, /*trusted=*/false);
   Value reasoning;
   for (const std::string_view key : kReasoningKeys) {
     const auto found = message.find(std::string(key));
@@ -58,7 +58,7 @@ Value TagMessage(Runtime& rt, const Value& message) {
     return rt.Raise("continue_final_message is set but the final message has no \"content\" to continue!");
   }
   if (content->IsString()) {
-    const Value text = *content;
+    Value text = *content;
     message.dict().Set(Key(rt, "content"), WithTag(rt, text));
     return text;
   }
@@ -67,7 +67,7 @@ Value TagMessage(Runtime& rt, const Value& message) {
     for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
       const Value* text = part->IsDict() ? part->dict().Find("text") : nullptr;
       if (text == nullptr || !text->IsString()) continue;
-      const Value untagged = *text;
+      Value untagged = *text;
       part->dict().Set(Key(rt, "text"), WithTag(rt, untagged));
       return untagged;
     }
@@ -106,7 +106,7 @@ Value FromJson(Runtime& rt, const Json& json, int depth) {
     }
     case Json::value_t::object: {
       DictObject* dict = nullptr;
-      const Value out = rt.NewDict(&dict, /*trusted=*/false);
+      Value out = rt.NewDict(&dict, /*trusted=*/false);
       for (auto it = json.begin(); it != json.end() && rt.ok(); ++it) {
         rt.Put(dict, rt.View(it.key(), false), FromJson(rt, it.value(), depth + 1));
       }

@@ -9,7 +9,7 @@ namespace moe::chat {
 namespace {
 
 Value View(Runtime& rt, const Value& self, std::string_view label, std::vector<Value> items) {
-  const Value view = rt.NewList(std::move(items), ListKind::kView, self.trusted());
+  Value view = rt.NewList(std::move(items), ListKind::kView, self.trusted());
   view.list().label = label;
   return view;
 }
@@ -48,7 +48,7 @@ Value DoGet(Runtime& rt, const Value& self, Args& args) {
 Value DoCopyDict(Runtime& rt, const Value& self, Args& args) {
   Arguments(rt, "copy", args, {});
   DictObject* copy = nullptr;
-  const Value out = rt.NewDict(&copy, self.trusted());
+  Value out = rt.NewDict(&copy, self.trusted());
   for (const auto& [key, value] : self.dict().items) rt.Put(copy, key, value);
   return out;
 }

@@ -78,7 +78,7 @@ Value Evaluator::EvalName(const NameExpr& expr) {
     if (const Value* found = scope->Find(expr.symbol)) return *found;
   }
   const std::string& name = syntax_.symbols.names[static_cast<size_t>(expr.symbol)];
-  const Value global = FindGlobal(rt_, name);
+  Value global = FindGlobal(rt_, name);
   if (global.IsUndefined()) return rt_.UndefinedName(name);
   globals_->Set(expr.symbol, global);
   return global;

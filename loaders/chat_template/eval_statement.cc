@@ -309,7 +309,7 @@ Value Evaluator::CallMacro(const MacroDefinition& macro, Scope* closure, Args& a
   } else if (args.positional.size() > count) {
     rt_.Fail("macro '", macro.name, "' takes not more than ", count, " argument(s)");
   }
-  const Value text = rt_.ok() ? Capture(macro.body, scope) : Value();
+  Value text = rt_.ok() ? Capture(macro.body, scope) : Value();
   --rt_.macro_depth;
   return text;
 }

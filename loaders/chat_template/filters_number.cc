@@ -87,7 +87,7 @@ std::optional<double> ToDouble(Runtime& rt, const Value& v) {
 
 Value DoInt(Runtime& rt, const Value& self, Args& args) {
   const Arguments a(rt, "int", args, {"default", "base"});
-  const Value fallback = a.ValueOr(0, Value::Int(0));
+  Value fallback = a.ValueOr(0, Value::Int(0));
   if (self.IsInt() || self.kind() == Kind::kBigInt) {
     return self.IsInt() ? Value::Int(self.integer(), self.trusted()) : self;
   }

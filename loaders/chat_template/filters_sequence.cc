@@ -21,7 +21,7 @@ Value DoFirst(Runtime& rt, const Value& self, Args& args) {
   Arguments(rt, "first", args, {});
   if (self.IsString() && !self.text().empty()) return rt.Slice(self, 0, DecodeAt(self.text(), 0).bytes);
   if (self.IsList() && !self.list().items.empty()) {
-    const Value first = self.list().items.front();
+    Value first = self.list().items.front();
     // Taking one item off a generator leaves the rest in it.
     if (self.list().kind == ListKind::kGenerator) self.list().items.erase(self.list().items.begin());
     return first;
@@ -65,6 +65,7 @@ std::vector<size_t> SortedOrder(Runtime& rt, const std::vector<Value>& keys, boo
 
 std::vector<Value> Pick(const std::vector<Value>& items, const std::vector<size_t>& order) {
   std::vector<Value> picked;
+  picked.reserve(order.size());
   for (const size_t i : order) picked.push_back(items[i]);
   return picked;
 }

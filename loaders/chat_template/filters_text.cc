@@ -95,7 +95,7 @@ Value DoIndent(Runtime& rt, const Value& self, Args& args) {
 
 Value DoTruncate(Runtime& rt, const Value& self, Args& args) {
   const Arguments a(rt, "truncate", args, {"length", "killwords", "end", "leeway"});
-  const Value s = ToStr(rt, self);
+  Value s = ToStr(rt, self);
   const Value end = a.ValueOr(2, rt.View("...", true));
   if (!end.IsString()) return rt.Fail("truncate(): end must be a string");
   const int64_t length = a.Int(0, 255), leeway = a.Int(3, 5), end_length = Length(rt, end);

@@ -35,11 +35,8 @@ class PercentFormatter {
       literal = pos_;
     }
     out_.AppendSlice(format_.string(), literal, text_.size());
-    if (!values_.IsDict() && !IsTuple() && next_ == 0) {
-      rt_.Fail("not all arguments converted during string formatting");
-    } else if (IsTuple() && next_ < values_.list().items.size()) {
-      rt_.Fail("not all arguments converted during string formatting");
-    }
+    const bool left_over = IsTuple() ? next_ < values_.list().items.size() : !values_.IsDict() && next_ == 0;
+    if (left_over) rt_.Fail("not all arguments converted during string formatting");
     return out_.Finish();
   }
 

@@ -29,7 +29,7 @@ Value DoRange(Runtime& rt, const Value&, Args& args) {
   if (!rt.Reserve(static_cast<size_t>(count) * sizeof(Value))) return Value();
   rt.Release(static_cast<size_t>(count) * sizeof(Value));
   for (int64_t i = 0; i < static_cast<int64_t>(count); ++i) items.push_back(Value::Int(start + i * step));
-  const Value range = rt.NewList(std::move(items), ListKind::kRange);
+  Value range = rt.NewList(std::move(items), ListKind::kRange);
   range.list().label =
       step == 1 ? Cat("range(", start, ", ", stop, ")") : Cat("range(", start, ", ", stop, ", ", step, ")");
   return range;
@@ -72,7 +72,7 @@ class Cycler final : public Object {
  private:
   static Value Next(Runtime&, const Value& self, Args&) {
     auto* cycler = self.As<Cycler>();
-    const Value item = cycler->items_[cycler->position_];
+    Value item = cycler->items_[cycler->position_];
     cycler->position_ = (cycler->position_ + 1) % cycler->items_.size();
     return item;
   }

@@ -2,7 +2,7 @@
 
 namespace moe::chat {
 
-void Runtime::FailWith(std::string message, bool locate) {
+void Runtime::FailWith(const std::string& message, bool locate) {
   status_ = locate ? InvalidError(file_, ": chat_template line ", line, ": ", message) : InvalidError(message);
 }
 

@@ -87,7 +87,7 @@ class Runtime {
   std::chrono::system_clock::time_point now;  // What strftime_now sees.
 
  private:
-  void FailWith(std::string message, bool locate);
+  void FailWith(const std::string& message, bool locate);
 
   std::string_view file_;
   Limits limits_;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "loaders/tokenizer/merge_table.h"
+#include "loaders/tokenizer/tiktoken_file.h"
 #include "loaders/tokenizer/token_model.h"
 #include "loaders/tokenizer/word_cache.h"
 
@@ -21,6 +22,9 @@ namespace moe {
 class BpeModel : public TokenModel {
  public:
   static StatusOr<std::unique_ptr<TokenModel>> Create(const Json& json, SpecialIds special, std::string_view where);
+  // As tiktoken does it: two neighbours join where they together are a token, that of lowest rank first, and a word
+  // that is a token is that token. Works on text spelled in the byte alphabet.
+  static std::unique_ptr<TokenModel> CreateFromRanks(const std::vector<RankedToken>& tokens, SpecialIds special);
 
   // Time n log n in the length of the word, constant stack.
   Status Encode(std::string_view word, bool allow_special, std::vector<int32_t>* ids) const override;

@@ -1,9 +1,11 @@
-// Reading a BPE model from a tokenizer.json.
+// Making a BPE model from a tokenizer.json, or from a tiktoken file.
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "loaders/tokenizer/bpe.h"
+#include "loaders/tokenizer/byte_alphabet.h"
 #include "loaders/tokenizer/byte_token.h"
 
 namespace moe {
@@ -101,6 +103,41 @@ Status BpeModel::ReadMerges(const Json& json, std::string_view where) {
   }
   BuildSeams(pairs);
   return absl::OkStatus();
+}
+
+std::unique_ptr<TokenModel> BpeModel::CreateFromRanks(const std::vector<RankedToken>& tokens, SpecialIds special) {
+  auto model = std::make_unique<BpeModel>();
+  model->special_ = std::move(special);
+  std::unordered_map<std::string_view, int32_t> ids;
+  for (const RankedToken& token : tokens) {
+    std::string spelled;
+    AppendByteSpelling(token.bytes, &spelled);
+    model->vocabulary_.Add(spelled, token.rank);
+    ids.emplace(token.bytes, token.rank);
+  }
+  // A token may be made of several pairs. All have its rank, so that the leftmost one joins first.
+  std::vector<std::pair<int32_t, int32_t>> pairs;
+  std::vector<int32_t> results;
+  for (const RankedToken& token : tokens) {
+    const std::string_view bytes = token.bytes;
+    for (size_t cut = 1; cut < bytes.size(); ++cut) {
+      const auto left = ids.find(bytes.substr(0, cut));
+      if (left == ids.end()) continue;
+      const auto right = ids.find(bytes.substr(cut));
+      if (right == ids.end()) continue;
+      pairs.emplace_back(left->second, right->second);
+      results.push_back(token.rank);
+    }
+  }
+  model->merges_.Reserve(pairs.size());
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    model->merges_.Add(pairs[i].first, pairs[i].second, {static_cast<uint32_t>(results[i]), results[i]});
+  }
+  model->ignore_merges_ = true;
+  model->unknown_missing_ = true;  // A byte that is no token can not be encoded.
+  model->BuildSeams(pairs);
+  model->BuildCharacterTable();
+  return model;
 }
 
 }  // namespace moe

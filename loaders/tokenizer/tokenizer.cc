@@ -129,7 +129,11 @@ Status Tokenizer::EncodeNormalized(std::string text, bool trusted, bool at_text_
     }
     const size_t length = split.range.end - split.range.begin;
     Pieces pieces;
-    pieces.text = splits.size() == 1 ? std::move(text) : text.substr(split.range.begin, length);
+    if (splits.size() == 1) {
+      pieces.text.swap(text);
+    } else {
+      pieces.text = text.substr(split.range.begin, length);
+    }
     pieces.list.push_back({0, length, at_text_start && split.range.begin == 0});
     if (parts_->pre_tokenizer != nullptr) MOE_RETURN_IF_ERROR(parts_->pre_tokenizer->Apply(&pieces));
     for (const Piece& piece : pieces.list) {

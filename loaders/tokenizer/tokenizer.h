@@ -1,5 +1,6 @@
-// Text to token ids and back, as a model's tokenizer.json says. Equal, id by id and byte by byte, to what the reference
-// implementation (the `tokenizers` library) gives for the same file.
+// Text to token ids and back, as a model's tokenizer.json says, or the vocabulary file of a model that has none. Equal,
+// id by id and byte by byte, to what the reference implementation (the `tokenizers` library, SentencePiece or tiktoken)
+// gives for the same file.
 #ifndef MOE_LOADERS_TOKENIZER_TOKENIZER_H_
 #define MOE_LOADERS_TOKENIZER_TOKENIZER_H_
 
@@ -11,6 +12,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <nlohmann/json_fwd.hpp>
 
 #include "parallel/base/status.h"
 
@@ -26,6 +29,16 @@ struct EncodeOptions {
   bool recognize_special = true;
 };
 
+// A checkpoint's files where it has no tokenizer.json. Empty: not there.
+struct VocabularyFile {
+  std::string_view name;               // For messages, and to tell the families' formats apart: "hy.tiktoken".
+  std::string_view bytes;              // A SentencePiece model, or tiktoken's lines of token and rank.
+  std::string_view config_json;        // tokenizer_config.json
+  std::string_view added_tokens_json;  // added_tokens.json
+  std::string_view family;             // As in ModelSpec: what a tokenizer_config.json that is not there would say.
+  int32_t vocab_size;                  // The model's. Tokens that nobody names are left out from here on.
+};
+
 // Immutable once created; every method may be called from several threads at once.
 class Tokenizer {
  public:
@@ -39,6 +52,7 @@ class Tokenizer {
   // `json`: the bytes of tokenizer.json. `config_json`: those of tokenizer_config.json, or empty.
   // INVALID, UNSUPPORTED or CORRUPT; the message names the file and the field.
   static StatusOr<std::unique_ptr<Tokenizer>> Create(std::string_view json, std::string_view config_json);
+  static StatusOr<std::unique_ptr<Tokenizer>> Create(const VocabularyFile& file);
   ~Tokenizer();
 
   // INVALID for text that is not UTF-8. RESOURCE_EXHAUSTED where the tokenizer's own pattern would take too long on it.
@@ -83,8 +97,13 @@ class Tokenizer {
 
   Tokenizer();
   Status ReadTokenizer(std::string_view json);
-  Status ReadConfig(std::string_view config_json);
-  Status FillEntries();
+  Status ReadSentencePiece(const VocabularyFile& file, const nlohmann::json& config);
+  Status ReadTiktoken(const VocabularyFile& file, const nlohmann::json& config);
+  Status ReadConfig(const nlohmann::json& config);
+  // What add_bos_token and add_eos_token of tokenizer_config.json ask for.
+  Status ReadBosAndEos(const nlohmann::json& config);
+  // `where`: the place of the added tokens, for messages.
+  Status FillEntries(std::string_view where);
   Status CheckPostProcessor() const;
   const std::string& SpecialToken(const std::string& name) const;
 

@@ -26,7 +26,10 @@ std::string Place(std::string_view field) {
 StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Create(std::string_view json, std::string_view config_json) {
   std::unique_ptr<Tokenizer> tokenizer(new Tokenizer());
   MOE_RETURN_IF_ERROR(tokenizer->ReadTokenizer(json));
-  if (!config_json.empty()) MOE_RETURN_IF_ERROR(tokenizer->ReadConfig(config_json));
+  if (!config_json.empty()) {
+    MOE_ASSIGN_OR_RETURN(const Json config, ParseJsonObject(config_json, kConfigFile));
+    MOE_RETURN_IF_ERROR(tokenizer->ReadConfig(config));
+  }
   return tokenizer;
 }
 
@@ -48,11 +51,11 @@ Status Tokenizer::ReadTokenizer(std::string_view json) {
   if (model == nullptr || !model->is_object()) return InvalidError(kFile, ": model is missing or not an object");
   MOE_ASSIGN_OR_RETURN(parts_->model, CreateTokenModel(*model, std::move(special), Place("model")));
   MOE_RETURN_IF_ERROR(Annotate(parts_->added.Prepare(parts_->normalizer.get()), Place("added_tokens: ")));
-  MOE_RETURN_IF_ERROR(FillEntries());
+  MOE_RETURN_IF_ERROR(FillEntries(Place("added_tokens")));
   return CheckPostProcessor();
 }
 
-Status Tokenizer::FillEntries() {
+Status Tokenizer::FillEntries(std::string_view where) {
   const Vocabulary& vocabulary = parts_->model->vocabulary();
   int32_t size = vocabulary.size();
   for (const AddedToken& token : parts_->added.tokens()) size = std::max(size, token.id + 1);
@@ -66,12 +69,12 @@ Status Tokenizer::FillEntries() {
   for (const AddedToken& token : parts_->added.tokens()) {
     Entry& entry = entries_[static_cast<size_t>(token.id)];
     if (entry.valid && entry.token != token.content) {
-      return InvalidError(Place("added_tokens"), ": id ", token.id, " is used by \"", token.content, "\" and by \"",
-                          entry.token, "\" of model.vocab");
+      return InvalidError(where, ": id ", token.id, " is used by \"", token.content, "\" and by \"", entry.token,
+                          "\" of model.vocab");
     }
     const int32_t model_id = vocabulary.Find(token.content);
     if (model_id != Vocabulary::kNone && model_id != token.id) {
-      return InvalidError(Place("added_tokens"), ": \"", token.content, "\" has id ", token.id, ", and id ", model_id,
+      return InvalidError(where, ": \"", token.content, "\" has id ", token.id, ", and id ", model_id,
                           " in model.vocab");
     }
     entry.token = token.content;
@@ -91,9 +94,8 @@ Status Tokenizer::CheckPostProcessor() const {
   return absl::OkStatus();
 }
 
-Status Tokenizer::ReadConfig(std::string_view config_json) {
-  MOE_ASSIGN_OR_RETURN(const Json file, ParseJsonObject(config_json, kConfigFile));
-  for (const auto& [name, value] : file.items()) {
+Status Tokenizer::ReadConfig(const Json& config) {
+  for (const auto& [name, value] : config.items()) {
     // "add_bos_token" is a flag, and null means that there is no such token.
     if (!EndsWith(name, "_token") || value.is_boolean() || value.is_null()) continue;
     if (value.is_string()) {

@@ -73,6 +73,21 @@ float F16ToFloat(f16_t x);
 // One element at `p`, widened to float. Only floating types: kF32, kBF16, kF16, kF64.
 float LoadFloat(DType t, const std::byte* p);
 
+// Whether `t` holds whole numbers that LoadWhole reads: kI64 or kI32.
+inline bool IsWholeDType(DType t) {
+  return t == DType::kI64 || t == DType::kI32;
+}
+inline int64_t LoadWhole(DType t, const std::byte* p) {
+  int64_t wide = 0;
+  int32_t narrow = 0;
+  if (t == DType::kI64) {
+    std::memcpy(&wide, p, sizeof(wide));
+    return wide;
+  }
+  std::memcpy(&narrow, p, sizeof(narrow));
+  return narrow;
+}
+
 }  // namespace moe
 
 #endif  // MOE_PARALLEL_BASE_DTYPE_H_

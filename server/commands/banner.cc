@@ -4,18 +4,21 @@
 #include <cstdio>
 #include <variant>
 
+#include "engine/tools/describe_model.h"
 #include "loaders/model_loader.h"
+
 namespace moe {
 namespace {
 
-// "9 layers (4 Mamba2, 2 attention, 3 MoE)"
+// "9 layers (4 recurrent, 2 attention, 3 MoE)"
 std::string LayersText(const ModelSpec& spec) {
   int attention = 0;
-  int mamba = 0;
+  int recurrent = 0;
   int dense = 0;
   for (const LayerSpec& layer : spec.layers) {
-    attention += std::holds_alternative<AttentionSpec>(layer.mixer) ? 1 : 0;
-    mamba += std::holds_alternative<Mamba2Spec>(layer.mixer) ? 1 : 0;
+    const bool has_state = CacheOf(layer.mixer).state > 0;
+    recurrent += has_state ? 1 : 0;
+    attention += !has_state && !std::holds_alternative<std::monostate>(layer.mixer) ? 1 : 0;
     dense += std::holds_alternative<MlpSpec>(layer.ffn) ? 1 : 0;
   }
   std::string text = Cat(spec.layers.size(), " layers (");
@@ -25,7 +28,7 @@ std::string LayersText(const ModelSpec& spec) {
     text += Cat(separator, count, " ", name);
     separator = ", ";
   };
-  add(mamba, "Mamba2");
+  add(recurrent, "recurrent");
   add(attention, "attention");
   add(spec.MoeLayers().size(), "MoE");
   add(dense, "dense MLP");
@@ -36,8 +39,7 @@ std::string ExpertsText(const ModelSpec& spec) {
   const std::vector<int64_t> layers = spec.MoeLayers();
   if (layers.empty()) return "no experts";
   const auto& moe = std::get<MoeSpec>(spec.layers[layers.front()].ffn);
-  std::string text = Cat(moe.num_experts, " experts a MoE layer, ", moe.top_k, " for each token, ",
-                         moe.router.score == RouterSpec::Score::kSigmoid ? "sigmoid" : "softmax", " router");
+  std::string text = Cat(moe.num_experts, " experts a MoE layer, router ", DescribeRouter(moe));
   if (moe.shared.has_value()) text += Cat(", ", moe.shared->count, " shared");
   if (moe.latent_size > 0) text += Cat(", latent ", moe.latent_size);
   return text;

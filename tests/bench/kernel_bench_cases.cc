@@ -244,8 +244,8 @@ void AddMamba2(const std::shared_ptr<Backend>& backend, const std::string& filte
   auto conv_weight = std::make_shared<std::vector<float>>(RandomFloats(spec->conv_dim() * 4, 12));
   auto heads = std::make_shared<std::vector<float>>(RandomFloats(spec->num_heads, 13));
   auto norm = std::make_shared<std::vector<float>>(RandomFloats(spec->inner(), 14));
-  auto conv_state = std::make_shared<std::vector<float>>(static_cast<size_t>(sequences * spec->conv_dim() * 3));
-  auto ssm = std::make_shared<std::vector<float>>(static_cast<size_t>(layers * sequences * state));
+  const int64_t floats = CacheOf(*spec).state;
+  auto states = std::make_shared<std::vector<float>>(static_cast<size_t>(layers * sequences * floats));
   auto out = std::make_shared<std::vector<uint16_t>>(static_cast<size_t>(sequences * rows * spec->inner()));
   auto slices = std::make_shared<std::vector<MixerSlice>>(static_cast<size_t>(sequences));
   auto next = std::make_shared<int64_t>(0);
@@ -260,8 +260,7 @@ void AddMamba2(const std::shared_ptr<Backend>& backend, const std::string& filte
       MixerSlice& slice = (*slices)[s];
       slice.row0 = s * rows;
       slice.count = rows;
-      slice.conv_state = conv_state->data() + s * spec->conv_dim() * 3;
-      slice.ssm_state = ssm->data() + (layer * sequences + s) * state;
+      slice.state = states->data() + (layer * sequences + s) * floats;
     }
     Mamba2Op op;
     op.spec = spec.get();

@@ -273,17 +273,21 @@ def test_skip_text(nemotron):
     assert not choice.text and choice.token_ids
 
 
-def test_prefix_cache_serves_repeated_prompts(qwen):
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_prefix_cache_serves_repeated_prompts(qwen, nemotron, hybrid):
+    """Attention models find their blocks, hybrid ones the recurrent state saved behind the last full block."""
+    server = nemotron if hybrid else qwen
     ids = [(7 * i) % 2000 for i in range(200)]
-    first = qwen.stub().Generate(request(ids=ids, temperature=0, max_new_tokens=4, ignore_eos=True, cache_salt="a"))
-    second = qwen.stub().Generate(request(ids=ids, temperature=0, max_new_tokens=4, ignore_eos=True, cache_salt="a"))
-    other = qwen.stub().Generate(request(ids=ids, temperature=0, max_new_tokens=4, ignore_eos=True, cache_salt="b"))
+    first = server.stub().Generate(request(ids=ids, temperature=0, max_new_tokens=4, ignore_eos=True, logprobs=0, cache_salt="a"))
+    second = server.stub().Generate(request(ids=ids, temperature=0, max_new_tokens=4, ignore_eos=True, logprobs=0, cache_salt="a"))
+    other = server.stub().Generate(request(ids=ids, temperature=0, max_new_tokens=4, ignore_eos=True, logprobs=0, cache_salt="b"))
     assert first.usage.cached_prompt_tokens == 0
     assert second.usage.cached_prompt_tokens == 192, "all full blocks of 32"
     assert other.usage.cached_prompt_tokens == 0
     assert first.choices[0].token_ids == second.choices[0].token_ids == other.choices[0].token_ids
-    qwen.operations().FlushPrefixCache(pb.FlushPrefixCacheRequest())
-    again = qwen.stub().Generate(request(ids=ids, temperature=0, max_new_tokens=4, ignore_eos=True, cache_salt="a"))
+    assert [p.logprob for p in first.choices[0].logprobs] == [p.logprob for p in second.choices[0].logprobs]
+    server.operations().FlushPrefixCache(pb.FlushPrefixCacheRequest())
+    again = server.stub().Generate(request(ids=ids, temperature=0, max_new_tokens=4, ignore_eos=True, logprobs=0, cache_salt="a"))
     assert again.usage.cached_prompt_tokens == 0
 
 

@@ -96,6 +96,61 @@ TEST(ConfigReaderTest, NestedFallsBackToTheOuterObject) {
   EXPECT_EQ(same.Int("width", 0, 9), 1);
 }
 
+TEST(ConfigReaderTest, OuterIsWhatIsAroundANestedObject) {
+  const nlohmann::json json = Parse(R"({"tie": true, "text_config": {"tie": false, "window": null}})");
+  ConfigReader root(&json, "config.json");
+  ConfigReader text = root.Nested("text_config");
+  EXPECT_FALSE(text.Bool("tie"));
+  EXPECT_TRUE(text.Outer().Bool("tie"));
+  EXPECT_TRUE(root.Outer().Bool("tie"));
+  EXPECT_TRUE(text.IsNull("window"));
+  EXPECT_FALSE(text.IsNull("tie"));
+  EXPECT_FALSE(text.IsNull("absent"));
+}
+
+TEST(ConfigReaderTest, AssumedValuesStandInForAbsentFieldsOnly) {
+  const nlohmann::json json = Parse(R"({"layers": 3, "window": null, "text_config": {"width": 2}})");
+  ConfigReader root(&json, "config.json");
+  ConfigReader text = root.Nested("text_config");
+  text.Assume({{"width", 7}, {"depth", 8}});
+  text.Assume({{"window", 9}, {"num_layers", 10}});
+  EXPECT_EQ(text.Int("width", 0, 99), 2);
+  EXPECT_EQ(text.Int({"height", "depth"}, 0, 99), 8);
+  EXPECT_EQ(text.Int({"num_layers", "layers"}, 0, 99), 3);  // another spelling is in the file
+  EXPECT_FALSE(text.OptionalInt("window", 0, 99).has_value());
+  EXPECT_FALSE(text.Has("depth"));
+  EXPECT_FALSE(text.Outer().OptionalInt("depth", 0, 99).has_value());
+  EXPECT_TRUE(root.ok()) << root.status();
+}
+
+TEST(ConfigReaderTest, PerLayerOverrides) {
+  const nlohmann::json json =
+      Parse(R"({"width": 1, "depth": 2, "per_layer_config": {"03": {"width": 5}, "4": {"depth": 6}}})");
+  ConfigReader config(&json, "config.json");
+  config.Assume({{"height", 7}});
+  EXPECT_EQ(config.PerLayer(2, {"width"}).Int("width", 0, 9), 1);
+  ConfigReader third = config.PerLayer(3, {"width"});
+  EXPECT_EQ(third.Int("width", 0, 9), 5);
+  EXPECT_EQ(third.Int("depth", 0, 9), 2);
+  EXPECT_EQ(third.Int("height", 0, 9), 7);
+  EXPECT_TRUE(config.ok()) << config.status();
+  config.PerLayer(4, {"width"});
+  EXPECT_EQ(ErrorKind(config.status()), "UNSUPPORTED");
+  EXPECT_NE(std::string(config.status().message()).find("per_layer_config.4.depth"), std::string::npos);
+}
+
+TEST(ConfigReaderTest, TypesAndListsWithHoles) {
+  const nlohmann::json json = Parse(R"({"s": "x", "l": [1, null, 0.5], "n": null})");
+  ConfigReader config(&json, "config.json");
+  EXPECT_EQ(config.TypeOf("s"), nlohmann::json::value_t::string);
+  EXPECT_EQ(config.TypeOf("n"), nlohmann::json::value_t::null);
+  EXPECT_EQ(config.TypeOf("absent"), nlohmann::json::value_t::null);
+  EXPECT_EQ(config.FloatListOr("l", 7, 0, 9), (std::vector<double>{1, 7, 0.5}));
+  EXPECT_TRUE(config.ok()) << config.status();
+  config.FloatList("l", 0, 9);
+  EXPECT_EQ(ErrorKind(config.status()), "INVALID");
+}
+
 TEST(ConfigReaderTest, ExpectationsAreUnsupportedNotInvalid) {
   const nlohmann::json json = Parse(R"({"act": "mish", "flag": true, "window": 128, "empty": []})");
   ConfigReader fine(&json, "config.json");

@@ -224,7 +224,6 @@ const std::vector<Defect>& Defects() {
          });
        }},
       {"unknown_activation", "UNSUPPORTED", kConfig, "gelu_new", Config("hidden_act", "gelu_new")},
-      {"sliding_window", "UNSUPPORTED", kConfig, "use_sliding_window", Config("use_sliding_window", true)},
       {"unknown_rope", "UNSUPPORTED", kConfig, "spiral", Config("rope_scaling", {{"rope_type", "spiral"}})},
       {"rope_disagrees", "INVALID", kConfig, "rope_theta", Config("rope_parameters", {{"rope_theta", 5}})},
   };

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "loaders/json_text.h"
 
 namespace moe {
@@ -48,6 +50,15 @@ TEST(RopeTest, Llama3) {
   ASSERT_TRUE(result.status.ok()) << result.status;
   ExpectFrequencies(result.rope, {1, 0.0794030092, 0.00470075387, 0.000911583092, 0.000176776695, 3.4281022e-05,
                                   6.64786987e-06, 1.28917317e-06});
+}
+
+// Llama-4 Scout: equal factors, nothing is blended.
+TEST(RopeTest, Llama3WithoutABlend) {
+  const Result result = Read(R"({"rope_theta": 500000, "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
+      "low_freq_factor": 1.0, "high_freq_factor": 1.0, "original_max_position_embeddings": 64}})",
+                             {.head_dim = 8});
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  ExpectFrequencies(result.rope, {1, 0.0376060309 / 8, 0.00141421356 / 8, 5.31829589e-05 / 8});
 }
 
 TEST(RopeTest, YarnOfDeepSeek) {
@@ -128,15 +139,83 @@ TEST(RopeTest, UnknownKindIsUnsupportedAndNamed) {
     EXPECT_EQ(ErrorKind(result.status), "UNSUPPORTED") << text;
     EXPECT_NE(std::string(result.status.message()).find("type: is \"spiral\""), std::string::npos) << result.status;
   }
-  EXPECT_EQ(ErrorKind(Read(R"({"rope_scaling": {"type": "dynamic", "factor": 2}})", {.head_dim = 16}).status),
-            "UNSUPPORTED");
+}
+
+TEST(RopeTest, DynamicChangesNothingUpToTheModelsLength) {
+  const Result result = Read(R"({"rope_scaling": {"type": "dynamic", "factor": 2}})", {.head_dim = 8});
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  ExpectFrequencies(result.rope, {1, 0.1, 0.01, 0.001});
+}
+
+TEST(RopeTest, LongRopeTakesTheShortFactorsAndSaysHowFarTheyGo) {
+  const Result result = Read(R"({"rope_scaling": {"type": "longrope", "short_factor": [1, 2, 4, 5],
+      "long_factor": [9, 9, 9, 9], "original_max_position_embeddings": 64}})",
+                             {.head_dim = 8, .max_positions = 256});
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  ExpectFrequencies(result.rope, {1, 0.05, 0.0025, 0.0002});
+  EXPECT_NEAR(result.rope.cos_sin_scale, std::sqrt(1 + std::log(4.0) / std::log(64.0)), 1e-12);
+  EXPECT_EQ(result.rope.max_positions, 64);
+  EXPECT_EQ(ErrorKind(Read(R"({"rope_scaling": {"type": "longrope", "short_factor": [1, 2, 4, 5], "long_factor": [9],
+      "original_max_position_embeddings": 64}})",
+                           {.head_dim = 8, .max_positions = 256})
+                          .status),
+            "INVALID");
+}
+
+TEST(RopeTest, OriginalPositionsBesideTheSettingsWin) {
+  const Result result = Read(R"({"original_max_position_embeddings": 32, "rope_scaling": {"type": "longrope",
+      "short_factor": [1, 1], "long_factor": [1, 1], "original_max_position_embeddings": 64}})",
+                             {.head_dim = 4, .max_positions = 256});
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  EXPECT_EQ(result.rope.max_positions, 32);
+}
+
+TEST(RopeTest, ProportionalLeavesPairsOfTheWholeHeadAlone) {
+  const Result result = Read(R"({"rope_parameters": {"full_attention": {"rope_type": "proportional",
+      "partial_rotary_factor": 0.5, "rope_theta": 10000.0, "factor": 2.0}}})",
+                             {.head_dim = 8, .layer_type = "full_attention"});
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  EXPECT_EQ(result.rope.rotary_dim, 8);
+  ASSERT_EQ(result.rope.inv_freq.size(), 4u);
+  EXPECT_FLOAT_EQ(static_cast<float>(result.rope.inv_freq[1]), 0.05f);
+  EXPECT_EQ(result.rope.inv_freq[2], 0);
+  EXPECT_EQ(result.rope.inv_freq[3], 0);
+}
+
+// 5 of 16: six dimensions turn, at the frequencies of five.
+TEST(RopeTest, OddPartIsRoundedUp) {
+  const Result result = Read(R"({"partial_rotary_factor": 0.334})", {.head_dim = 16});
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  EXPECT_EQ(result.rope.rotary_dim, 6);
+  ExpectFrequencies(result.rope, {1, std::pow(10000.0, -0.4), std::pow(10000.0, -0.8)});
+}
+
+TEST(RopeTest, SettingsByLayerTypeNeedAFamilyThatHasThem) {
+  const char* text = R"({"rope_parameters": {"full_attention": {"rope_theta": 100.0}}})";
+  EXPECT_EQ(ErrorKind(Read(text, {.head_dim = 8}).status), "UNSUPPORTED");
+  EXPECT_EQ(ErrorKind(Read(text, {.head_dim = 8, .layer_type = "sliding_attention"}).status), "INVALID");
+}
+
+TEST(RopeTest, FamilyDefaults) {
+  RopeDefaults defaults{.head_dim = 8, .theta = 100, .settings = {{"rope_type", "linear"}, {"factor", 2.0}}};
+  ExpectFrequencies(Read("{}", defaults).rope, {0.5, 0.5 / std::pow(10.0, 0.5), 0.05, 0.05 / std::pow(10.0, 0.5)});
+  // Any settings of the file's own replace them.
+  ExpectFrequencies(Read(R"({"rope_parameters": {"rope_theta": 10000.0}})", defaults).rope, {1, 0.1, 0.01, 0.001});
+  defaults.fixed_theta = 10000;
+  ExpectFrequencies(Read(R"({"rope_theta": [1, 2], "rope_parameters": {}})", defaults).rope, {1, 0.1, 0.01, 0.001});
+  defaults.fixed_theta = 0;
+  defaults.theta_field = "swa_rope_theta";
+  const std::string two = R"({"rope_theta": 7, "swa_rope_theta": 10000.0, "rope_scaling": {"type": "default"}})";
+  ExpectFrequencies(Read(two, defaults).rope, {1, 0.1, 0.01, 0.001});
+  defaults.whole_head = true;
+  EXPECT_EQ(ErrorKind(Read(R"({"partial_rotary_factor": 0.5})", defaults).status), "UNSUPPORTED");
 }
 
 TEST(RopeTest, BadValuesAreInvalid) {
   for (const char* text :
        {R"({"rope_scaling": {"type": "linear"}})", R"({"rope_scaling": {"type": "linear", "factor": 0}})",
         R"({"rope_scaling": {"type": "linear", "factor": "two"}})", R"({"rope_scaling": 7})", R"({"rope_theta": -1})",
-        R"({"rope_scaling": {"type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4}})",
+        R"({"rope_scaling": {"type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 3}})",
         R"({"rope_scaling": {"type": "yarn", "factor": 0.5}})", R"({"partial_rotary_factor": 1.5})",
         R"({"partial_rotary_factor": 0.01})", R"({"rope_theta": 1, "rope_parameters": {"rope_theta": 2}})",
         R"({"rope_theta": 1, "rope_scaling": {"type": "yarn", "factor": 4}})"}) {

@@ -38,6 +38,14 @@ TEST(StoredLayoutTest, Stacked) {
   EXPECT_EQ(Read(kNeed, Stacked(4).Transposed(), 1), (Shape{6, 8, 10, 7, 9, 11}));
 }
 
+// One of a stack that is not of experts: row 0 of ERNIE-VL's two biases.
+TEST(StoredLayoutTest, OneOfAStack) {
+  const TensorNeed bias{"v", 5, 1, true};
+  EXPECT_EQ(StoredShape(bias, Stacked(2).At(0)), (Shape{2, 5}));
+  EXPECT_EQ(Read(bias, Stacked(2).At(0)), (Shape{0, 1, 2, 3, 4}));
+  EXPECT_EQ(Read(kNeed, Stacked(4).At(3)), (Shape{18, 19, 20, 21, 22, 23}));
+}
+
 // [E·rows, cols], as DBRX has it, and its transposed down projection [E·cols, rows].
 TEST(StoredLayoutTest, FlatStacked) {
   EXPECT_EQ(StoredShape(kNeed, Stacked(4).Flat()), (Shape{8, 3}));

@@ -3,11 +3,12 @@
 // Order, per query row and head, whatever shares the pass with it:
 //   for each split (8 blocks at absolute positions) ascending: m = -inf, l = 0, o = 0
 //     for each block of 32 keys ascending that has a visible key:
-//       s_j = scale · (one FMA chain over d from 0)                     invisible keys: -inf
+//       s_j = scale · (one FMA chain over d from 0) (+ a relative bias), soft-capped (· the position's scale)
+//       invisible keys: -inf
 //       m' = max(m, max s);  c = exp(m - m');  p_j = exp(s_j - m')
 //       l = l·c + Sum16(p_0..15 + p_16..31);  o_d = o_d·c, then fma(p_j, v_jd, o_d) over the visible j ascending
 //     the split is merged: M' = max(M, m);  a = exp(M - M');  b = exp(m - M');  L = L·a + l·b;  O = fma(o, b, O·a)
-//   out = O / L
+//   out = O / L, a sink first merged as a key without a value
 // K lies in its block as StoreKey (attention.cc) writes it: [d / 2][32 tokens][2] in bf16 (an odd last d: [32]),
 // [d][32] in float32. A score is then a lane and needs no horizontal sum, and nothing is transposed when reading.
 namespace moe::cpu::MOE_CPU_NS {
@@ -194,10 +195,32 @@ struct KeyRange {
 inline KeyRange VisibleKeys(const AttentionTile& t, int64_t pos, int64_t block) {
   const int64_t first = block * kKeys;
   int64_t lo = t.window > 0 ? pos - t.window + 1 - first : 0;
+  if (t.chunk > 0 && pos / t.chunk * t.chunk - first > lo) lo = pos / t.chunk * t.chunk - first;
   int64_t hi = pos + 1 - first;
   if (lo < 0) lo = 0;
   if (hi > kKeys) hi = kKeys;
   return {lo, hi};
+}
+
+// The biases by distance are stored nearest last, so those of a block's ascending keys lie side by side.
+inline void AddRelativeBias(const AttentionTile& t, AttentionState& a, int64_t block, int64_t begin, int64_t end) {
+  const int64_t width = t.relative_extent + 2 * kKeys;
+  for (int64_t r = begin; r < end; ++r) {
+    const int64_t farthest = t.first_pos + r / t.group - block * kKeys;
+    if (farthest - (kKeys - 1) >= t.relative_extent) continue;
+    const float* x = t.relative + r / t.group * t.relative_stride + r % t.group * t.relative_dim;
+    const float* bias = t.relative_bias + kKeys + t.relative_extent - 1 - farthest;
+    float* s = a.s + r * kKeys;
+    V s0 = Load(s);
+    V s1 = Load(s + 16);
+    for (int64_t d = 0; d < t.relative_dim; ++d, bias += width) {
+      const V value = Set(x[d]);
+      s0 = Fma(value, Load(bias), s0);
+      s1 = Fma(value, Load(bias + 16), s1);
+    }
+    Store(s, s0);
+    Store(s + 16, s1);
+  }
 }
 
 inline void SoftmaxRows(const AttentionTile& t, AttentionState& a, int64_t block, int64_t begin, int64_t end) {
@@ -207,6 +230,17 @@ inline void SoftmaxRows(const AttentionTile& t, AttentionState& a, int64_t block
     float* s = a.s + r * kKeys;
     V s0 = Load(s);
     V s1 = Load(s + 16);
+    if (t.logit_cap > 0) {
+      s0 = SoftCap(s0, t.logit_cap);
+      s1 = SoftCap(s1, t.logit_cap);
+      if (t.score_scale != nullptr) {
+        const V scale = Set(t.score_scale[r / t.group]);
+        s0 = Mul(s0, scale);
+        s1 = Mul(s1, scale);
+      }
+      Store(s, s0);
+      Store(s + 16, s1);
+    }
     if (keys.lo > 0 || keys.hi < kKeys) {
       s0 = KeepLanes(s0, keys.lo, keys.hi, lowest);
       s1 = KeepLanes(s1, keys.lo - 16, keys.hi - 16, lowest);
@@ -297,6 +331,7 @@ inline void AttendBlock(const AttentionTile& t, AttentionState& a, int64_t block
     ScoreTile<kScoreRows>(a.q + r * t.head_dim, t.head_dim, k, t.head_dim, scale, a.s + r * kKeys);
   }
   for (; r < end; ++r) ScoreTile<1>(a.q + r * t.head_dim, t.head_dim, k, t.head_dim, scale, a.s + r * kKeys);
+  if (t.relative != nullptr) AddRelativeBias(t, a, block, begin, end);
   SoftmaxRows(t, a, block, begin, end);
 
   ValueBlock v{t.v + physical * t.v_block_bytes, t.v_head_dim * (t.act == Element::kF32 ? 4 : 2),
@@ -335,10 +370,21 @@ inline void MergeRow(int64_t width, float m, float l, const float* o, float* tot
   for (int64_t d = 0; d < width; d += 16) Store(total + d, Fma(Load(o + d), b, Mul(Load(total + d), a)));
 }
 
-inline void WriteRows(const AttentionTile& t, const AttentionState& a) {
+// One more key of logit `sink` and value 0.
+inline void AddSink(float sink, float m, float& l, int64_t width, float* total) {
+  const float top = m > sink ? m : sink;
+  float pair[16] = {m - top, sink - top};
+  Store(pair, Exp(Load(pair)));
+  l = __builtin_fmaf(l, pair[0], pair[1]);
+  const V a = Set(pair[0]);
+  for (int64_t d = 0; d < width; d += 16) Store(total + d, Mul(Load(total + d), a));
+}
+
+inline void WriteRows(const AttentionTile& t, AttentionState& a) {
   const int64_t out_head = t.v_head_dim * (t.act == Element::kF32 ? 4 : 2);
   for (int64_t r = 0; r < a.rows; ++r) {
     char* out = t.out + r / t.group * t.out_row_bytes + r % t.group * out_head;
+    if (t.sinks != nullptr) AddSink(t.sinks[r % t.group], a.total_m[r], a.total_l[r], a.width, a.total + r * a.width);
     const V l = Set(a.total_l[r]);
     for (int64_t d = 0; d < t.v_head_dim; d += 16) {
       const int64_t n = t.v_head_dim - d < 16 ? t.v_head_dim - d : 16;

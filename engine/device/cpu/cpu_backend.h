@@ -13,15 +13,15 @@
 #include <string>
 #include <vector>
 
-#include "engine/device/backend.h"
 #include "engine/device/cpu/aligned_buffer.h"
 #include "engine/device/cpu/gemm_plan.h"
 #include "engine/device/cpu/kernels.h"
 #include "engine/device/cpu/packed.h"
+#include "engine/device/portable/portable_backend.h"
 
 namespace moe::cpu {
 
-class CpuBackend : public Backend {
+class CpuBackend : public PortableBackend {
  public:
   CpuBackend(CpuIsa isa, DType act, WorkerPool* pool);
 
@@ -43,6 +43,13 @@ class CpuBackend : public Backend {
   void Attention(const AttentionOp& op) override;    // attention.cc
   void Mamba2(const Mamba2Op& op) override;          // mamba2.cc
   void LogitStats(const LogitStatsOp& op) override;  // rows.cc
+
+ protected:
+  void ForTasks(int64_t count, double work, const std::function<void(int64_t)>& fn) override;
+  void StoreKey(const float* key, int64_t head_dim, int64_t token, std::byte* block) override;
+  void StoreValue(const float* value, int64_t v_head_dim, int64_t token, std::byte* block) override;
+  void LoadKey(const std::byte* block, int64_t head_dim, int64_t token, float* key) const override;
+  void LoadValue(const std::byte* block, int64_t v_head_dim, int64_t token, float* value) const override;
 
  private:
   // fn(task, thread) for each task; on the calling thread alone if `work_ns` is too little to share.

@@ -12,15 +12,24 @@ inline void ApplyEpilogue(const Epilogue& e, const float* sums, int64_t row0, in
     char* row = e.out + (row0 + i) * e.out_stride_bytes;
     const float* sum = sums + i * kTileStride;
     if (e.kind == EpilogueKind::kGated) {
-      V h = Mul(Activate(e.activation, Load(sum)), Load(sum + kBlockN));
+      const int64_t col = block / kPanelBlocks * kBlockN;
+      V gate = Load(sum);
+      V up = Load(sum + kBlockN);
+      if (e.bias != nullptr) {
+        const int64_t n = e.cols - col < kBlockN ? e.cols - col : kBlockN;
+        gate = Add(gate, LoadUpTo16(e.bias + col, n));
+        up = Add(up, LoadUpTo16(e.up_bias + col, n));
+      }
+      V h = ActivateGated(e.activation, e.limit, e.alpha, gate, up);
       if (e.round_bf16) h = RoundToBf16(h);
-      StoreAct(e.out_element, row, block / kPanelBlocks * kBlockN, h, kBlockN);
+      StoreAct(e.out_element, row, col, h, kBlockN);
       continue;
     }
     for (int64_t j = 0; j < nb; ++j) {
       const int64_t col = (block + j) * kBlockN;
       V x = Load(sum + j * kBlockN);
       if (e.kind == EpilogueKind::kActivation) {
+        if (e.bias != nullptr) x = Add(x, LoadUpTo16(e.bias + col, e.cols - col < kBlockN ? e.cols - col : kBlockN));
         x = Activate(e.activation, x);
         if (e.round_bf16) x = RoundToBf16(x);
         StoreAct(e.out_element, row, col, x, kBlockN);

@@ -72,6 +72,7 @@ void CpuBackend::RunBlocks(const GemmKernel& kernel, const PackedShape& shape, c
       (epilogue.kind == EpilogueKind::kGated ? task.block_begin / kPanelBlocks : task.block_begin) * kBlockN;
   b.epilogue.cols = epilogue.cols - first_col;
   if (epilogue.bias != nullptr) b.epilogue.bias += first_col;
+  if (epilogue.up_bias != nullptr) b.epilogue.up_bias += first_col;
   const int64_t step = RowBlock(std::max<int64_t>(a.stride_bytes, 1));
   for (int64_t row = task.row_begin; row < task.row_end; row += step) {
     b.rows = std::min(step, task.row_end - row);
@@ -150,7 +151,16 @@ void CpuBackend::Experts(const ExpertsOp& op) {
     case Activation::kRelu2:
       up.activation = ActivationKind::kRelu2;
       break;
+    case Activation::kSwigluOai:
+      up.activation = ActivationKind::kSwigluOai;
+      break;
+    case Activation::kSwigluStep:
+      up.activation = ActivationKind::kSwigluStep;
+      break;
   }
+  up.limit = op.limit;
+  up.alpha = op.alpha;
+  up.cols = experts.intermediate();
   up.out_element = kernel.a_element;
   up.round_bf16 = act_dtype_ == DType::kBF16;
   up.out = hidden_data;
@@ -164,6 +174,9 @@ void CpuBackend::Experts(const ExpertsOp& op) {
 
   // All tasks of gate and up, then all of down: with the groups' weights read once in each.
   auto run = [&](const PackedShape& shape, const KernelRows& in_rows, const Epilogue& epilogue, bool is_up) {
+    const auto of_expert = [](const float* values, int64_t expert, int64_t size) {
+      return values == nullptr ? nullptr : values + expert * size;
+    };
     const GemmPlanInput in = PlanInput(shape, FlopsPerNs(kernel), threads_);
     double total_ns = 0;
     for (const ExpertGroup& g : op.groups) total_ns += EstimateGroupNs(in, g.end - g.begin);
@@ -175,7 +188,16 @@ void CpuBackend::Experts(const ExpertsOp& op) {
     RunTasks(static_cast<int64_t>(tasks_.size()), total_ns, [&](int64_t i, int) {
       const ExpertGroup& g = op.groups[tasks_[i].group];
       const char* w = is_up ? experts.up(g.expert) : experts.down(g.expert);
-      RunBlocks(kernel, shape, w, in_rows, tasks_[i], g.begin, epilogue);
+      Epilogue own = epilogue;
+      if (!is_up) {
+        own.bias = of_expert(op.down_bias, g.expert, experts.width());
+      } else if (experts.gated()) {
+        own.bias = of_expert(op.gate_bias, g.expert, experts.intermediate());
+        own.up_bias = of_expert(op.up_bias, g.expert, experts.intermediate());
+      } else {
+        own.bias = of_expert(op.up_bias, g.expert, experts.intermediate());
+      }
+      RunBlocks(kernel, shape, w, in_rows, tasks_[i], g.begin, own);
     });
   };
   run(experts.up_shape(), a, up, true);

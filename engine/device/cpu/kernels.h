@@ -28,7 +28,7 @@ enum class EpilogueKind : int {
   kActivation,  // act(sum), 16 outputs per block
   kGated,       // act(gate) * up, 16 outputs per panel
 };
-enum class ActivationKind : int { kSilu, kGeluTanh, kGeluErf, kRelu2 };
+enum class ActivationKind : int { kSilu, kGeluTanh, kGeluErf, kRelu2, kSwigluOai, kSwigluStep };
 
 struct Epilogue {
   EpilogueKind kind = EpilogueKind::kStore;
@@ -38,8 +38,11 @@ struct Epilogue {
   bool accumulate = false;              // kStore to float32 only
   char* out = nullptr;                  // row 0, output 0 of the block
   int64_t out_stride_bytes = 0;
-  const float* bias = nullptr;  // of output 0 of the block; kStore only
-  int64_t cols = 0;  // kStore: valid outputs from output 0 on. The others write whole blocks (padding: zeros)
+  const float* bias = nullptr;     // of output 0 of the block; of the gate where kGated
+  const float* up_bias = nullptr;  // kGated: of output 0
+  float limit = 0;                 // clamps gate and up; 0: none
+  float alpha = 0;                 // kSwigluOai
+  int64_t cols = 0;  // valid outputs from output 0 on. kStore writes those; the others whole blocks (padding: zeros)
 };
 
 // rows × (blocks * 16) sums over K. The order of a sum depends on the kernel alone, never on rows or blocks.
@@ -72,7 +75,8 @@ struct CombineArgs {
   int64_t dim = 0;
   Element slot_element = Element::kF32;
   const char* const* slots = nullptr;  // [top_k]
-  const float* weights = nullptr;      // [top_k]
+  const float* weights = nullptr;      // [top_k], or null: 1
+  const float* bias = nullptr;         // [dim] or null
   float scale = 1;
   float* out_f32 = nullptr;  // added to
   char* out_act = nullptr;
@@ -98,7 +102,17 @@ struct AttentionTile {
   int64_t head_dim = 0;
   int64_t v_head_dim = 0;
   float scale = 1;
+  float logit_cap = 0;
+  const float* score_scale = nullptr;  // [count], of the capped scores of each position, or null
+  const float* sinks = nullptr;        // [group] or null
+  // As AttentionOp has them; x of row 0, first head of the group, and floats from row to row.
+  const float* relative = nullptr;
+  int64_t relative_stride = 0;
+  int64_t relative_dim = 0;
+  int64_t relative_extent = 0;
+  const float* relative_bias = nullptr;
   int64_t window = 0;
+  int64_t chunk = 0;
   const int32_t* blocks = nullptr;
   const char* k = nullptr;  // this head in block 0
   const char* v = nullptr;
@@ -167,6 +181,8 @@ struct OpKernels {
   void (*round)(const float* x, int64_t n, char* out, Element act);
   void (*combine)(const CombineArgs&);
   void (*add_scaled)(float* dst, const float* src, float scale, int64_t n);
+  void (*scale)(float* x, int64_t n, float factor);
+  void (*clamp)(float* x, int64_t n, float limit);  // to ± limit
   void (*row_stats)(const float* x, int64_t n, RowStats* stats);
   float (*exp_sum)(const float* x, int64_t n, float shift, float* out);  // out = exp(x - shift); their sum
   void (*divide)(float* x, int64_t n, float divisor);

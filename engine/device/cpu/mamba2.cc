@@ -78,7 +78,7 @@ void CpuBackend::Mamba2Pass(const Mamba2Op& op, std::span<const MixerSlice> slic
     a.kernel = spec.conv_kernel;
     a.weight = op.conv_weight + c * spec.conv_kernel;
     a.bias = op.conv_bias == nullptr ? nullptr : op.conv_bias + c;
-    a.state = slice.conv_state + c * (spec.conv_kernel - 1);
+    a.state = slice.state + c * (spec.conv_kernel - 1);
     a.out = conv + first * conv_dim + c;
     a.out_stride = conv_dim;
     ops_->convolve(a);
@@ -103,20 +103,21 @@ void CpuBackend::Mamba2Pass(const Mamba2Op& op, std::span<const MixerSlice> slic
     a.decay = decay + first * heads + h;
     a.dt_stride = heads;
     a.d = op.d[h];
-    a.state = slice.ssm_state + h * spec.head_dim * spec.state_size;
+    a.state = slice.state + conv_dim * (spec.conv_kernel - 1) + h * spec.head_dim * spec.state_size;
     a.y = y + first * inner + h * spec.head_dim;
     a.y_stride = inner;
     ops_->scan(a);
   });
 
   // 3. Gate, norm, round (row × group).
-  const int64_t norm_dim = inner / spec.num_groups;
+  const int64_t norm_groups = spec.norm_groups > 0 ? spec.norm_groups : spec.num_groups;
+  const int64_t norm_dim = inner / norm_groups;
   RunTasks(rows, static_cast<double>(rows * inner), [&](int64_t row, int) {
     int64_t s = 0;
     int64_t in_slice = row;
     while (in_slice >= slices[s].count) in_slice -= slices[s++].count;
     const int64_t source = slices[s].row0 + in_slice;
-    for (int64_t g = 0; g < spec.num_groups; ++g) {
+    for (int64_t g = 0; g < norm_groups; ++g) {
       GatedNormArgs a;
       a.y = y + row * inner + g * norm_dim;
       a.z = op.proj + source * proj + g * norm_dim;

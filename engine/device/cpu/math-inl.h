@@ -77,8 +77,35 @@ inline V Activate(ActivationKind kind, V x) {
       return GeluErf(x);
     case ActivationKind::kRelu2:
       return Relu2(x);
+    case ActivationKind::kSwigluOai:
+    case ActivationKind::kSwigluStep:
+      break;  // with a gate only
   }
   return x;
+}
+
+inline V ClampTo(V x, V limit) {
+  return Max(Sub(Zero(), limit), Min(limit, x));
+}
+
+// act(gate, up); limit 0: none.
+inline V ActivateGated(ActivationKind kind, float limit, float alpha, V gate, V up) {
+  const V most = Set(limit);
+  if (kind == ActivationKind::kSwigluStep) return Mul(Min(most, Silu(gate)), ClampTo(up, most));
+  if (limit > 0) {
+    gate = Min(most, gate);
+    up = ClampTo(up, most);
+  }
+  if (kind == ActivationKind::kSwigluOai) {
+    return Mul(Mul(Add(up, Set(1.0f)), gate), Sigmoid(Mul(Set(alpha), gate)));
+  }
+  return Mul(Activate(kind, gate), up);
+}
+
+// cap * tanh(x / cap), as 1 - 2 / (1 + e^2u).
+inline V SoftCap(V x, float cap) {
+  const V u = Mul(x, Set(2.0f / cap));
+  return Mul(Set(cap), Sub(Set(1.0f), Div(Set(2.0f), Add(Set(1.0f), Exp(u)))));
 }
 
 inline V LoadElement(Element element, const char* p, int64_t i) {

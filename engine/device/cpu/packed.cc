@@ -26,7 +26,7 @@ f16_t FloatToF16(float x) {
 // Elements [k, k + n) of a row of `source` to `out`, converted to `format`.
 void CopyElements(const WeightSource& source, int64_t row, int64_t k, int64_t n, Element format, char* out) {
   const auto size = static_cast<int64_t>(DTypeSize(source.dtype));
-  const std::byte* in = source.data + (row * source.row_stride + k * source.col_stride) * size;
+  const std::byte* in = source.data + (source.RowOffset(row) + k * source.col_stride) * size;
   const int64_t step = source.col_stride * size;
   const bool same = (source.dtype == DType::kF32 && format == Element::kF32) ||
                     (source.dtype == DType::kBF16 && format == Element::kBF16) ||

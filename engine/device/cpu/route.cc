@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "engine/device/cpu/cpu_backend.h"
+#include "engine/device/reference/route_row.h"
 
 namespace moe::cpu {
 namespace {
@@ -55,8 +56,8 @@ void DropGroups(const RouterSpec& spec, int64_t num_experts, const RouteRowScrat
   std::memset(s.taken, 0, static_cast<size_t>(spec.num_groups));
   for (int64_t n = 0; n < spec.top_groups; ++n) s.taken[Best(s.group_score, s.taken, spec.num_groups)] = 1;
   for (int64_t g = 0; g < spec.num_groups; ++g) {
-    // -inf, not 0: biased scores may be negative, and a 0 would then win.
-    if (s.taken[g] == 0) std::fill_n(s.score + g * size, size, kDropped);
+    // Usually -inf, not 0: biased scores may be negative, and a 0 would then win.
+    if (s.taken[g] == 0) std::fill_n(s.score + g * size, size, spec.others_score_zero ? 0.0f : kDropped);
   }
 }
 
@@ -67,10 +68,15 @@ void RouteOne(const OpKernels& ops, const RouteOp& op, int64_t row, const RouteR
   int32_t* ids = op.ids + row * op.top_k;
   float* weights = op.weights + row * op.top_k;
   std::copy_n(op.logits + row * n, n, s.probability);
+  if (spec.input_scale != 1) ops.scale(s.probability, n, spec.input_scale);
   if (op.logit_bias != nullptr) ops.add_scaled(s.probability, op.logit_bias, 1.0f, n);
+  for (int64_t e = 0; spec.logit_cap > 0 && e < n; ++e) {
+    s.probability[e] = spec.logit_cap * std::tanh(s.probability[e] / spec.logit_cap);
+  }
   // Where the weights are a softmax over the chosen, the selection is by the logits: a full softmax could round two
   // different ones to equal probabilities.
-  if (over_chosen) std::copy_n(s.probability, n, s.score);
+  const bool by_logit = over_chosen || spec.select_by_logit;
+  if (by_logit) std::copy_n(s.probability, n, s.score);
   if (spec.score == RouterSpec::Score::kSigmoid) {
     ops.sigmoid(s.probability, n);
   } else if (!over_chosen) {
@@ -78,7 +84,7 @@ void RouteOne(const OpKernels& ops, const RouteOp& op, int64_t row, const RouteR
     ops.row_stats(s.probability, n, &stats);
     ops.divide(s.probability, n, ops.exp_sum(s.probability, n, stats.max, s.probability));
   }
-  if (!over_chosen) std::copy_n(s.probability, n, s.score);
+  if (!by_logit) std::copy_n(s.probability, n, s.score);
   if (op.select_bias != nullptr) ops.add_scaled(s.score, op.select_bias, 1.0f, n);
   if (spec.num_groups > 1) DropGroups(spec, n, s);
 
@@ -96,13 +102,24 @@ void RouteOne(const OpKernels& ops, const RouteOp& op, int64_t row, const RouteR
   } else if (spec.normalize == RouterSpec::Normalize::kSum) {
     float sum = 0;
     for (int64_t k = 0; k < op.top_k; ++k) sum += weights[k];
-    ops.divide(weights, op.top_k, sum + spec.normalize_eps);
+    ops.divide(weights, op.top_k, std::max(sum + spec.normalize_eps, spec.normalize_min));
   }
+  for (int64_t k = 0; op.expert_scale != nullptr && k < op.top_k; ++k) weights[k] *= op.expert_scale[ids[k]];
 }
 
 }  // namespace
 
 void CpuBackend::Route(const RouteOp& op) {
+  const RouterSpec::Score score = op.spec->score;
+  if (op.given != nullptr || (score != RouterSpec::Score::kSoftmax && score != RouterSpec::Score::kSigmoid)) {
+    RouteScratch scratch;
+    for (int64_t r = 0; r < op.rows; ++r) {
+      RouteRow(*op.spec, {op.logits + r * op.num_experts, static_cast<size_t>(op.num_experts)}, op.logit_bias,
+               op.select_bias, op.expert_scale, op.top_k, op.ids + r * op.top_k, op.weights + r * op.top_k, scratch,
+               op.given == nullptr ? nullptr : op.given + r * op.top_k);
+    }
+    return;
+  }
   const int64_t experts = (op.num_experts + 15) / 16 * 16;
   const int64_t groups = (op.spec->num_groups + 15) / 16 * 16;
   const int64_t marks = std::max(experts, groups);

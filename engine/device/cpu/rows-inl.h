@@ -74,9 +74,10 @@ inline void CombineRow(const CombineArgs& a) {
     V r = Zero();
     for (int64_t s = 0; s < a.top_k; ++s) {
       const V x = n == 16 ? LoadElement(a.slot_element, a.slots[s], i) : LoadElementN(a.slot_element, a.slots[s], i, n);
-      r = Fma(Set(a.weights[s]), x, r);
+      r = Fma(Set(a.weights == nullptr ? 1.0f : a.weights[s]), x, r);
     }
     r = Mul(r, Set(a.scale));
+    if (a.bias != nullptr) r = Add(r, LoadUpTo16(a.bias + i, n));
     if (a.out_act != nullptr) {
       StoreAct(a.act, a.out_act, i, r, n);
     } else {
@@ -139,6 +140,12 @@ inline void MapRow(float* x, int64_t count, const F& f) {
 }
 inline void DivideRow(float* x, int64_t count, float divisor) {
   MapRow(x, count, [d = Set(divisor)](V v) { return Div(v, d); });
+}
+inline void ScaleRow(float* x, int64_t count, float factor) {
+  MapRow(x, count, [f = Set(factor)](V v) { return Mul(v, f); });
+}
+inline void ClampRow(float* x, int64_t count, float limit) {
+  MapRow(x, count, [l = Set(limit)](V v) { return ClampTo(v, l); });
 }
 inline void SigmoidRow(float* x, int64_t count) {
   MapRow(x, count, [](V v) { return Sigmoid(v); });

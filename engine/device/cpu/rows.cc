@@ -10,7 +10,7 @@ void CpuBackend::Embed(const EmbedOp& op) {
   const auto size = static_cast<int64_t>(DTypeSize(t.dtype));
   const bool fast = t.row_contiguous() && (t.dtype == DType::kF32 || t.dtype == DType::kBF16 || t.dtype == DType::kF16);
   ForRows(static_cast<int64_t>(op.ids.size()), t.cols, [&](int64_t r) {
-    const std::byte* in = t.data + op.ids[r] * t.row_stride * size;
+    const std::byte* in = t.data + t.RowOffset(op.ids[r]) * size;
     float* out = op.out + r * t.cols;
     if (fast) {
       ops_->widen(reinterpret_cast<const char*>(in), ElementOf(t.dtype), t.cols, op.scale, out);
@@ -22,26 +22,53 @@ void CpuBackend::Embed(const EmbedOp& op) {
 
 void CpuBackend::Norm(const NormOp& op) {
   const int64_t size = ElementSize(act_);
+  if (!op.spec.present()) {
+    ForRows(op.rows, 2 * op.dim, [&](int64_t r) {
+      const float* x = op.x + r * op.stride;
+      if (op.out_f32 != nullptr) std::copy_n(x, op.dim, op.out_f32 + r * op.dim);
+      if (op.out_act != nullptr) {
+        ops_->round(x, op.dim, reinterpret_cast<char*>(op.out_act) + r * op.dim * size, act_);
+      }
+    });
+    return;
+  }
+  const int64_t part = op.dim / op.spec.groups;
   ForRows(op.rows, 2 * op.dim, [&](int64_t r) {
-    NormArgs a;
-    a.x = op.x + r * op.stride;
-    a.dim = op.dim;
-    a.layer = op.spec.kind == NormKind::kLayer;
-    a.weight_offset = op.spec.kind == NormKind::kRmsOffset;
-    a.eps = op.spec.eps;
-    a.weight = op.weight;
-    a.bias = op.bias;
-    if (op.out_f32 != nullptr) a.out_f32 = op.out_f32 + r * op.dim;
-    if (op.out_act != nullptr) a.out_act = reinterpret_cast<char*>(op.out_act) + r * op.dim * size;
-    a.act = act_;
-    ops_->norm(a);
+    for (int64_t begin = 0; begin < op.dim; begin += part) {
+      NormArgs a;
+      a.x = op.x + r * op.stride + begin;
+      a.dim = part;
+      a.layer = op.spec.kind == NormKind::kLayer;
+      a.weight_offset = op.spec.kind == NormKind::kRmsOffset;
+      a.eps = op.spec.eps;
+      if (op.weight != nullptr) a.weight = op.weight + begin;
+      if (op.bias != nullptr) a.bias = op.bias + begin;
+      if (op.out_f32 != nullptr) a.out_f32 = op.out_f32 + r * op.dim + begin;
+      if (op.out_act != nullptr) a.out_act = reinterpret_cast<char*>(op.out_act) + (r * op.dim + begin) * size;
+      a.act = act_;
+      ops_->norm(a);
+    }
   });
 }
 
 void CpuBackend::Round(const RoundOp& op) {
   const int64_t size = ElementSize(act_);
   ForRows(op.rows, op.dim, [&](int64_t r) {
-    ops_->round(op.x + r * op.stride, op.dim, reinterpret_cast<char*>(op.out_act) + r * op.dim * size, act_);
+    const float* x = op.x + r / op.repeat * op.stride;
+    char* out = reinterpret_cast<char*>(op.out_act) + r * op.dim * size;
+    if (op.row_scale == nullptr) {
+      ops_->round(x, op.dim, out, act_);
+      return;
+    }
+    // In pieces that the stack holds.
+    constexpr int64_t kPiece = 1024;
+    float piece[kPiece];
+    for (int64_t i = 0; i < op.dim; i += kPiece) {
+      const int64_t n = std::min(kPiece, op.dim - i);
+      std::copy_n(x + i, n, piece);
+      ops_->scale(piece, n, op.row_scale[r]);
+      ops_->round(piece, n, out + i * size, act_);
+    }
   });
 }
 
@@ -53,7 +80,8 @@ void CpuBackend::Combine(const CombineOp& op) {
     a.dim = op.dim;
     a.slot_element = ElementOf(op.slot_dtype);
     a.slots = reinterpret_cast<const char* const*>(op.slot_rows.data() + r * op.top_k);
-    a.weights = op.weights + r * op.top_k;
+    if (op.weights != nullptr) a.weights = op.weights + r * op.top_k;
+    a.bias = op.bias;
     a.scale = op.scale;
     if (op.out_act != nullptr) {
       a.out_act = reinterpret_cast<char*>(op.out_act) + r * op.dim * size;
@@ -69,7 +97,8 @@ void CpuBackend::AddRows(const AddRowsOp& op) {
   ForRows(op.rows, 2 * op.dim, [&](int64_t r) {
     float gate = op.gate == nullptr ? 1.0f : op.gate[r];
     if (op.sigmoid_gate) ops_->sigmoid(&gate, 1);
-    ops_->add_scaled(op.dst + r * op.dim, op.src + r * op.dim, gate, op.dim);
+    if (op.skip != 1) ops_->scale(op.dst + r * op.dim, op.dim, op.skip);
+    ops_->add_scaled(op.dst + r * op.dim, op.src + r * op.dim, op.scale * gate, op.dim);
   });
 }
 

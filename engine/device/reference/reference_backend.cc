@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "engine/device/backend.h"
+#include "engine/device/portable/portable_backend.h"
 #include "engine/device/reference/reference_math.h"
 #include "engine/device/reference/reference_mixers.h"
 #include "engine/device/reference/reference_weights.h"
@@ -18,7 +18,7 @@ namespace {
 using reference::LoadAct;
 using reference::StoreAct;
 
-class ReferenceBackend : public Backend {
+class ReferenceBackend : public PortableBackend {
  public:
   explicit ReferenceBackend(DType act) : act_(act) {}
 
@@ -38,7 +38,7 @@ class ReferenceBackend : public Backend {
     float* out = op.out;
     for (int32_t id : op.ids) {
       for (int64_t c = 0; c < op.table.cols; ++c) {
-        const std::byte* in = op.table.data + (id * op.table.row_stride + c * op.table.col_stride) * element;
+        const std::byte* in = op.table.data + (op.table.RowOffset(id) + c * op.table.col_stride) * element;
         *out++ = LoadFloat(op.table.dtype, in) * op.scale;
       }
     }
@@ -60,7 +60,8 @@ class ReferenceBackend : public Backend {
     const auto element = static_cast<int64_t>(DTypeSize(act_));
     for (int64_t r = 0; r < op.rows; ++r) {
       for (int64_t i = 0; i < op.dim; ++i) {
-        StoreAct(act_, op.out_act + r * op.dim * element, i, op.x[r * op.stride + i]);
+        const float scale = op.row_scale == nullptr ? 1.0f : op.row_scale[r];
+        StoreAct(act_, op.out_act + r * op.dim * element, i, scale * op.x[r / op.repeat * op.stride + i]);
       }
     }
   }
@@ -82,7 +83,8 @@ class ReferenceBackend : public Backend {
     RouteScratch scratch;
     for (int64_t r = 0; r < op.rows; ++r) {
       RouteRow(*op.spec, {op.logits + r * op.num_experts, static_cast<size_t>(op.num_experts)}, op.logit_bias,
-               op.select_bias, op.top_k, op.ids + r * op.top_k, op.weights + r * op.top_k, scratch);
+               op.select_bias, op.expert_scale, op.top_k, op.ids + r * op.top_k, op.weights + r * op.top_k, scratch,
+               op.given == nullptr ? nullptr : op.given + r * op.top_k);
     }
   }
 
@@ -98,15 +100,21 @@ class ReferenceBackend : public Backend {
       for (int64_t r = group.begin; r < group.end; ++r) {
         const float* x = Widen(act_, op.rows[r], width);
         for (int64_t i = 0; i < intermediate; ++i) {
-          const float up = Dot(*expert.up, i, x);
-          const float value = expert.gate == nullptr
-                                  ? reference::PlainActivation(op.activation, up)
-                                  : reference::GatedActivation(op.activation, Dot(*expert.gate, i, x), up);
+          const auto bias = [&](const float* values, int64_t size, int64_t at) {
+            return values == nullptr ? 0.0f : values[group.expert * size + at];
+          };
+          const float up = Dot(*expert.up, i, x) + bias(op.up_bias, intermediate, i);
+          const float value =
+              expert.gate == nullptr
+                  ? reference::PlainActivation(op.activation, up)
+                  : reference::GatedActivation(op.activation, op.limit, op.alpha,
+                                               Dot(*expert.gate, i, x) + bias(op.gate_bias, intermediate, i), up);
           StoreAct(act_, hidden.data(), i, value);
         }
         const float* h = Widen(act_, hidden.data(), intermediate);
         for (int64_t c = 0; c < width; ++c) {
-          StoreAct(op.out_dtype, op.out + r * width * out_element, c, Dot(*expert.down, c, h));
+          const float bias = op.down_bias == nullptr ? 0.0f : op.down_bias[group.expert * width + c];
+          StoreAct(op.out_dtype, op.out + r * width * out_element, c, Dot(*expert.down, c, h) + bias);
         }
       }
     }
@@ -119,9 +127,10 @@ class ReferenceBackend : public Backend {
         float sum = 0;
         for (int64_t s = 0; s < op.top_k; ++s) {
           const int64_t slot = t * op.top_k + s;
-          sum += op.weights[slot] * LoadAct(op.slot_dtype, op.slot_rows[slot], i);
+          sum += (op.weights == nullptr ? 1.0f : op.weights[slot]) * LoadAct(op.slot_dtype, op.slot_rows[slot], i);
         }
         sum *= op.scale;
+        if (op.bias != nullptr) sum += op.bias[i];
         if (op.out_act != nullptr) {
           StoreAct(act_, op.out_act + t * op.dim * element, i, sum);
         } else {
@@ -135,12 +144,22 @@ class ReferenceBackend : public Backend {
     for (int64_t r = 0; r < op.rows; ++r) {
       float gate = op.gate == nullptr ? 1.0f : op.gate[r];
       if (op.sigmoid_gate) gate = reference::Sigmoid(gate);
-      for (int64_t i = 0; i < op.dim; ++i) op.dst[r * op.dim + i] += gate * op.src[r * op.dim + i];
+      gate *= op.scale;
+      for (int64_t i = 0; i < op.dim; ++i) {
+        float& dst = op.dst[r * op.dim + i];
+        dst = op.skip * dst + gate * op.src[r * op.dim + i];
+      }
     }
   }
 
   void Qkv(const QkvOp& op) override { reference::Qkv(op, act_); }
-  void Attention(const AttentionOp& op) override { reference::Attention(op, act_); }
+  void Attention(const AttentionOp& op) override {
+    if (op.selection != nullptr) {
+      SelectedAttention(op);
+    } else {
+      reference::Attention(op, act_);
+    }
+  }
   void Mamba2(const Mamba2Op& op) override { reference::Mamba2(op, act_); }
 
   void LogitStats(const LogitStatsOp& op) override {
@@ -156,6 +175,25 @@ class ReferenceBackend : public Backend {
       op.max[r] = row[best];
       op.log_sum_exp[r] = static_cast<float>(row[best] + std::log(sum));
     }
+  }
+
+ protected:
+  void ForTasks(int64_t count, double, const std::function<void(int64_t)>& fn) override {
+    for (int64_t task = 0; task < count; ++task) fn(task);
+  }
+  void StoreKey(const float* key, int64_t head_dim, int64_t token, std::byte* block) override {
+    std::byte* to = block + token * head_dim * static_cast<int64_t>(DTypeSize(act_));
+    for (int64_t d = 0; d < head_dim; ++d) StoreAct(act_, to, d, key[d]);
+  }
+  void StoreValue(const float* value, int64_t v_head_dim, int64_t token, std::byte* block) override {
+    StoreKey(value, v_head_dim, token, block);
+  }
+  void LoadKey(const std::byte* block, int64_t head_dim, int64_t token, float* key) const override {
+    const std::byte* from = block + token * head_dim * static_cast<int64_t>(DTypeSize(act_));
+    for (int64_t d = 0; d < head_dim; ++d) key[d] = LoadAct(act_, from, d);
+  }
+  void LoadValue(const std::byte* block, int64_t v_head_dim, int64_t token, float* value) const override {
+    LoadKey(block, v_head_dim, token, value);
   }
 
  private:

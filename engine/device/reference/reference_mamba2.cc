@@ -33,7 +33,8 @@ void Mamba2(const Mamba2Op& op, DType act) {
   const int64_t inner = spec.inner();
   const int64_t n = spec.state_size;
   const int64_t heads_per_group = spec.num_heads / spec.num_groups;
-  const int64_t norm_group = inner / spec.num_groups;
+  const int64_t norm_groups = spec.norm_groups > 0 ? spec.norm_groups : spec.num_groups;
+  const int64_t norm_group = inner / norm_groups;
   const auto element = static_cast<int64_t>(DTypeSize(act));
   std::vector<float> conv(spec.conv_dim());
   std::vector<float> y(inner);
@@ -44,7 +45,7 @@ void Mamba2(const Mamba2Op& op, DType act) {
       const float* z = op.proj + r * spec.in_proj_rows();
       const float* raw = z + inner;
       const float* dt_raw = raw + spec.conv_dim();
-      ConvolveStep(op, raw, slice.conv_state, conv.data());
+      ConvolveStep(op, raw, slice.state, conv.data());
       const float* x = conv.data();
       for (int64_t h = 0; h < spec.num_heads; ++h) {
         const float dt = std::clamp(Softplus(dt_raw[h] + op.dt_bias[h]), spec.dt_min, spec.dt_max);
@@ -53,7 +54,7 @@ void Mamba2(const Mamba2Op& op, DType act) {
         const float* c = b + spec.num_groups * n;
         for (int64_t p = 0; p < spec.head_dim; ++p) {
           const float value = x[h * spec.head_dim + p];
-          float* state = slice.ssm_state + (h * spec.head_dim + p) * n;
+          float* state = slice.state + spec.conv_dim() * (spec.conv_kernel - 1) + (h * spec.head_dim + p) * n;
           float sum = 0;
           for (int64_t s = 0; s < n; ++s) {
             state[s] = decay * state[s] + (dt * value) * b[s];
@@ -63,7 +64,7 @@ void Mamba2(const Mamba2Op& op, DType act) {
         }
       }
       for (int64_t d = 0; d < inner; ++d) y[d] *= Silu(z[d]);
-      for (int64_t g = 0; g < spec.num_groups; ++g) {
+      for (int64_t g = 0; g < norm_groups; ++g) {
         float* part = y.data() + g * norm_group;
         NormRow(norm, part, norm_group, op.norm + g * norm_group, nullptr, part);
       }

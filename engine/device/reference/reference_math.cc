@@ -1,8 +1,24 @@
 #include "engine/device/reference/reference_math.h"
 
+#include <algorithm>
+
 namespace moe::reference {
 
 void NormRow(const NormSpec& spec, const float* x, int64_t n, const float* weight, const float* bias, float* out) {
+  if (!spec.present()) {
+    if (out != x) std::copy_n(x, n, out);
+    return;
+  }
+  if (spec.groups > 1) {
+    NormSpec part = spec;
+    part.groups = 1;
+    const int64_t size = n / spec.groups;
+    for (int64_t begin = 0; begin < n; begin += size) {
+      NormRow(part, x + begin, size, weight == nullptr ? nullptr : weight + begin,
+              bias == nullptr ? nullptr : bias + begin, out + begin);
+    }
+    return;
+  }
   float mean = 0;
   if (spec.kind == NormKind::kLayer) {
     for (int64_t i = 0; i < n; ++i) mean += x[i];
@@ -16,6 +32,15 @@ void NormRow(const NormSpec& spec, const float* x, int64_t n, const float* weigh
     if (weight != nullptr) value *= spec.kind == NormKind::kRmsOffset ? 1.0f + weight[i] : weight[i];
     if (bias != nullptr) value += bias[i];
     out[i] = value;
+  }
+}
+
+void RotationAt(const RopeSpec& rope, int64_t position, float* cos, float* sin) {
+  for (size_t j = 0; j < rope.inv_freq.size(); ++j) {
+    // The angle is rounded to float32 as the reference implementations do; its sine is then taken exactly.
+    const float angle = static_cast<float>(position) * static_cast<float>(rope.inv_freq[j]);
+    cos[j] = static_cast<float>(std::cos(static_cast<double>(angle)) * rope.cos_sin_scale);
+    sin[j] = static_cast<float>(std::sin(static_cast<double>(angle)) * rope.cos_sin_scale);
   }
 }
 

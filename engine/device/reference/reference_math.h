@@ -21,8 +21,19 @@ inline float Softplus(float x) {
   return x > 20.0f ? x : std::log1p(std::exp(x));
 }
 
-inline float GatedActivation(Activation activation, float gate, float up) {
+// `limit` and `alpha`: MlpSpec's.
+inline float GatedActivation(Activation activation, float limit, float alpha, float gate, float up) {
+  if (activation == Activation::kSwigluStep) {
+    return std::fmin(Silu(gate), limit) * std::fmax(-limit, std::fmin(limit, up));
+  }
+  if (limit > 0) {
+    gate = std::fmin(limit, gate);
+    up = std::fmax(-limit, std::fmin(limit, up));
+  }
   switch (activation) {
+    case Activation::kSwigluOai:
+      return (up + 1.0f) * gate * Sigmoid(alpha * gate);
+    case Activation::kSwigluStep:
     case Activation::kSilu:
       return Silu(gate) * up;
     case Activation::kGeluTanh: {
@@ -40,7 +51,7 @@ inline float GatedActivation(Activation activation, float gate, float up) {
 }
 
 inline float PlainActivation(Activation activation, float x) {
-  return GatedActivation(activation, x, 1.0f);
+  return GatedActivation(activation, 0.0f, 0.0f, x, 1.0f);
 }
 
 // Reads or writes element i of a row in `act` (kBF16 or kF32).
@@ -58,6 +69,9 @@ inline void StoreAct(DType act, std::byte* row, int64_t i, float value) {
 
 // out may equal x. weight, bias: [n] or null.
 void NormRow(const NormSpec& spec, const float* x, int64_t n, const float* weight, const float* bias, float* out);
+
+// cos and sin [rotary_dim / 2] of a position.
+void RotationAt(const RopeSpec& rope, int64_t position, float* cos, float* sin);
 
 // Rotates the first 2·half dims of one head in place; cos, sin: [half].
 void RotateHead(RopeSpec::Layout layout, const float* cos, const float* sin, int64_t half, float* head);

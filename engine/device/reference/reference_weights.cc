@@ -20,7 +20,7 @@ ReferenceMatrix::ReferenceMatrix(std::span<const WeightSource> parts, DType form
     const auto source_element = static_cast<int64_t>(DTypeSize(part.dtype));
     for (int64_t r = 0; r < part.rows; ++r) {
       for (int64_t c = 0; c < part.cols; ++c, out += element) {
-        const std::byte* in = part.data + (r * part.row_stride + c * part.col_stride) * source_element;
+        const std::byte* in = part.data + (part.RowOffset(r) + c * part.col_stride) * source_element;
         if (part.dtype == format) {
           std::memcpy(out, in, static_cast<size_t>(element));
         } else if (format == DType::kF32) {

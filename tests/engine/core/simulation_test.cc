@@ -55,8 +55,8 @@ class Simulation {
     o.prompt_multiple = 1;
     o.prefix_cache = Coin(0.7);
     if (Coin(0.3)) {  // a model with recurrent state
-      o.prefix_cache = false;
       o.state_slots_per_rank = Between(1, 8);
+      o.snapshot_slots_per_rank = Coin(0.7) ? Between(1, 6) : 0;
       o.prompt_multiple = Coin(0.5) ? Between(1, 40) : 1;
     }
     o.max_num_batched_tokens = o.prompt_multiple + (Coin(0.3) ? Between(0, 8) : Between(8, 200));
@@ -198,6 +198,9 @@ class Simulation {
       ASSERT_EQ(blocks.cached(), idle);
       ASSERT_EQ(blocks.available(), o.blocks_per_rank - used);
       ASSERT_EQ(scheduler.free_state_slots(r), o.state_slots_per_rank - slots[r]);
+      // Between steps every snapshot slot is free or attached.
+      const int64_t snapshots = scheduler.options().snapshot_slots_per_rank;
+      ASSERT_EQ(blocks.snapshots().num_free() + blocks.snapshots().num_attached(), snapshots);
     }
     const EngineStats now = loop_->Stats();
     const auto counters = [](const EngineStats& s) {

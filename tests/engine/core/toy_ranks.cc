@@ -78,6 +78,7 @@ ToyRanks::ToyRanks(const SchedulerOptions& options) : options_(options), ranks_(
   for (Rank& rank : ranks_) {
     rank.cache.assign(options.blocks_per_rank, std::vector<uint64_t>(kKvBlockTokens));
     rank.states.resize(options.state_slots_per_rank);
+    rank.snapshots.resize(options.snapshot_slots_per_rank);
   }
 }
 
@@ -136,6 +137,7 @@ SliceResult ToyRanks::RunSlice(Rank& rank, const SlicePlan& slice) {
     if (init.routed_experts) ExpertsFor(hash, result.expert_ids);
   }
   if (state != nullptr) *state = {hash, end};
+  if (slice.save_snapshot >= 0) rank.snapshots[slice.save_snapshot] = *state;
   if (slice.sample) {
     TokenInfo info;
     info.id = TokenFor(hash, init.sampling.seed, init.choice);
@@ -159,7 +161,9 @@ StatusOr<StepResult> ToyRanks::Step(const StepPlan& plan) {
     }
     for (const SequenceInit& init : plan.ranks[r].admit) {
       if (!rank.known.emplace(init.id, Known{init}).second) Mistake("admitted twice");
-      if (init.state_slot >= 0) rank.states[init.state_slot] = {};
+      if (init.state_slot >= 0) {
+        rank.states[init.state_slot] = init.state_snapshot >= 0 ? rank.snapshots[init.state_snapshot] : State{};
+      }
     }
     std::set<int32_t> slots;
     for (const auto& [id, s] : rank.known) {

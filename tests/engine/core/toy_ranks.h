@@ -64,6 +64,7 @@ class ToyRanks : public RankLink {
     std::map<SequenceId, Known> known;
     std::vector<std::vector<uint64_t>> cache;  // [blocks][kKvBlockTokens]
     std::vector<State> states;                 // by slot
+    std::vector<State> snapshots;              // by snapshot slot
   };
 
   void Mistake(const std::string& what);

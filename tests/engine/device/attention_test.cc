@@ -33,7 +33,7 @@ struct Cache {
     for (int64_t s = 0; s < sequences; ++s) {
       blocks.emplace_back(order.begin() + s * per_sequence, order.begin() + (s + 1) * per_sequence);
     }
-    layer = {k.data(), v.data(), count};
+    layer = {.k = k.data(), .v = v.data(), .num_blocks = count};
   }
 };
 
@@ -128,6 +128,7 @@ StepOutput RunStep(Backend& backend, const AttentionSpec& spec, const Inputs& in
   QkvOp op;
   op.spec = &spec;
   op.qkv = qkv.data();
+  op.stride = in.width;
   op.rows = rows;
   op.q_norm = in.q_norm.data();
   op.k_norm = in.k_norm.data();
@@ -137,7 +138,7 @@ StepOutput RunStep(Backend& backend, const AttentionSpec& spec, const Inputs& in
   op.kv = cache.layer;
   op.q_out = q.data();
   backend.Qkv(op);
-  backend.Attention({&spec, q.data(), slices, cache.layer, out.data()});
+  backend.Attention({.spec = &spec, .q = q.data(), .slices = slices, .kv = cache.layer, .out_act = out.data()});
   return {ToFloats(act, q), ToFloats(act, out)};
 }
 
@@ -283,7 +284,114 @@ TEST(Attention, BatchAndThreadsChangeNoBit) {
   }
 }
 
+// A bias by distance, near the ends of its extent and of blocks too: the formula in double, and cut anywhere.
+TEST(Attention, RelativeBias) {
+  const int64_t tokens = 140;
+  const AttentionCase c{4, 2, 16, 16, 0};
+  for (const int64_t extent : {1, 7, 32, 33, 65, 500}) {
+    AttentionSpec spec = MakeSpec(c);
+    spec.relative_bias = RelativeBiasSpec{.dim = 3, .extent = extent};
+    const Inputs in(c, 1, tokens, 47);
+    Random random(48);
+    const std::vector<float> x = random.Floats(tokens * c.heads * 3);
+    const std::vector<float> by_distance = random.Floats(3 * extent);
+    std::vector<float> turned(static_cast<size_t>(3 * (extent + 2 * kKvBlockTokens)));
+    for (int64_t r = 0; r < 3; ++r) {
+      for (int64_t d = 0; d < extent; ++d) {
+        turned[r * (extent + 2 * kKvBlockTokens) + kKvBlockTokens + extent - 1 - d] = by_distance[r * extent + d];
+      }
+    }
+    const auto run = [&](Backend& backend, Cache& cache, int64_t first, int64_t count) {
+      AttentionSpec plain = spec;
+      plain.relative_bias.reset();
+      const std::vector<float> q = RunStep(backend, plain, in, cache, {{0, first, count}}).q;
+      const Values rounded = ToValues(DType::kF32, q);
+      std::vector<std::byte> out(static_cast<size_t>(count * c.heads * c.v_head_dim) * 4);
+      backend.Attention({.spec = &spec,
+                         .q = rounded.bytes.data(),
+                         .relative = x.data() + first * c.heads * 3,
+                         .relative_stride = c.heads * 3,
+                         .relative_bias = turned.data(),
+                         .slices = Slices(cache, {{0, first, count}}),
+                         .kv = cache.layer,
+                         .out_act = out.data()});
+      return ToFloats(DType::kF32, out);
+    };
+    std::vector<float> want;
+    for (int64_t p = 0; p < tokens; ++p) {
+      for (int64_t h = 0; h < c.heads; ++h) {
+        const float* q = in.qkv.data() + p * in.width + h * c.head_dim;
+        std::vector<double> sum(static_cast<size_t>(c.v_head_dim));
+        double total = 0;
+        for (int64_t j = 0; j <= p; ++j) {
+          const float* k = in.qkv.data() + j * in.width + (c.heads + h / 2) * c.head_dim;
+          const float* v = k + c.kv_heads * c.head_dim;
+          double score = 0;
+          for (int64_t d = 0; d < c.head_dim; ++d) score += static_cast<double>(q[d]) * k[d] * spec.scale;
+          for (int64_t r = 0; r < 3 && p - j < extent; ++r) {
+            score += static_cast<double>(x[(p * c.heads + h) * 3 + r]) * by_distance[r * extent + p - j];
+          }
+          total += std::exp(score);
+          for (int64_t d = 0; d < c.v_head_dim; ++d) sum[d] += std::exp(score) * v[d];
+        }
+        for (const double s : sum) want.push_back(static_cast<float>(s / total));
+      }
+    }
+    const std::vector<double> bounds(want.size(), 2e-5);
+    auto reference = CreateReferenceBackend(DType::kF32);
+    Cache reference_cache(c, DType::kF32, 1, tokens);
+    ExpectNear(Cat("reference, extent ", extent), run(*reference, reference_cache, 0, tokens), want, bounds, 64);
+    for (CpuIsa isa : AvailableIsas()) {
+      WorkerPool pool(2);
+      auto cpu = MakeCpu(isa, DType::kF32, &pool);
+      Cache cache(c, DType::kF32, 1, tokens);
+      const std::vector<float> whole = run(*cpu, cache, 0, tokens);
+      ExpectNear(Cat(CpuIsaName(isa), ", extent ", extent), whole, want, bounds, 64);
+      std::vector<float> parts;
+      for (int64_t first = 0; first < tokens; first += 27) {
+        const std::vector<float> part = run(*cpu, cache, first, std::min<int64_t>(27, tokens - first));
+        parts.insert(parts.end(), part.begin(), part.end());
+      }
+      ExpectSameBits(CpuIsaName(isa), parts, whole, 64);
+    }
+  }
+}
+
 // A later position's NaN must not reach an earlier row of the same pass.
+// The query's factor multiplies the capped scores, not the query.
+TEST(Attention, ScaleOfCappedScores) {
+  const AttentionCase c{4, 2, 16, 16, 0};
+  const int64_t tokens = 270;
+  AttentionSpec spec = MakeSpec(c);
+  spec.logit_cap = 1.5f;
+  spec.query_scale = {.kind = PositionScale::Kind::kLogAbove, .beta = 1 / std::log(8.0), .period = 8};
+  spec.query_scale_after_cap = true;
+  const Inputs in(c, 1, tokens, 47);
+  auto reference = CreateReferenceBackend(DType::kF32);
+  Cache want_cache(c, DType::kF32, 1, tokens);
+  const StepOutput want = RunStep(*reference, spec, in, want_cache, {{0, 0, tokens}});
+  AttentionSpec before = spec;
+  before.query_scale_after_cap = false;
+  Cache other_cache(c, DType::kF32, 1, tokens);
+  EXPECT_NE(RunStep(*reference, before, in, other_cache, {{0, 0, tokens}}).out, want.out);
+  // As in MatchesTheReference, with a factor of up to log 269 / log 8 and a few more roundings of tanh.
+  const double score = 2.7 * (static_cast<double>(spec.scale) * 16 * 18 + 20 * 1.5) * kU;
+  const std::vector<double> bounds(want.out.size(), 2 * (2 * score + static_cast<double>(tokens) * kU) * 5);
+  WorkerPool pool(2);
+  for (CpuIsa isa : AvailableIsas()) {
+    auto cpu = MakeCpu(isa, DType::kF32, &pool);
+    Cache cache(c, DType::kF32, 1, tokens);
+    const StepOutput got = RunStep(*cpu, spec, in, cache, {{0, 0, tokens}});
+    EXPECT_EQ(got.q, want.q);
+    ExpectNear(Name(isa, DType::kF32, c), got.out, want.out, bounds, c.heads * c.v_head_dim);
+    // A slice at a time gives the same bits.
+    Cache cut_cache(c, DType::kF32, 1, tokens);
+    RunStep(*cpu, spec, in, cut_cache, {{0, 0, 101}});
+    const StepOutput rest = RunStep(*cpu, spec, in, cut_cache, {{0, 101, tokens - 101}});
+    EXPECT_EQ(rest.out, std::vector<float>(got.out.begin() + 101 * c.heads * c.v_head_dim, got.out.end()));
+  }
+}
+
 TEST(Attention, NanReachesOnlyRowsThatSeeIt) {
   const AttentionCase c{2, 1, 32, 32, 0};
   const AttentionSpec spec = MakeSpec(c);

@@ -76,6 +76,9 @@ double Act(Activation a, double x) {
       return 0.5 * x * (1 + std::erf(x * 0.7071067811865476));
     case Activation::kRelu2:
       return x > 0 ? x * x : 0;
+    case Activation::kSwigluOai:
+    case Activation::kSwigluStep:
+      break;  // with a gate only: ClampedActivations
   }
   return 0;
 }

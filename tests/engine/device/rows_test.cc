@@ -119,8 +119,8 @@ TEST(Rows, RoundIsExact) {
     x[5] = 1.00390625f;  // half-way: to even
     x[6] = 1.01171875f;
     std::vector<std::byte> got(3 * 37 * DTypeSize(act)), want(got.size());
-    cpu.Round({x.data(), 3, 37, 50, got.data()});
-    reference.Round({x.data(), 3, 37, 50, want.data()});
+    cpu.Round({.x = x.data(), .rows = 3, .dim = 37, .stride = 50, .out_act = got.data()});
+    reference.Round({.x = x.data(), .rows = 3, .dim = 37, .stride = 50, .out_act = want.data()});
     EXPECT_EQ(got, want) << isa;
   });
 }
@@ -182,9 +182,18 @@ TEST(Rows, AddRows) {
     const std::vector<float> src = random.Floats(rows * dim);
     const std::vector<float> old = random.Floats(rows * dim);
     const std::vector<float> gate = random.Floats(rows, 3.0f);
-    for (int mode = 0; mode < 3; ++mode) {
+    for (int mode = 0; mode < 4; ++mode) {
       std::vector<float> got = old, want = old;
-      AddRowsOp op{got.data(), src.data(), mode == 0 ? nullptr : gate.data(), mode == 2, rows, dim};
+      AddRowsOp op{.dst = got.data(),
+                   .src = src.data(),
+                   .gate = mode == 0 ? nullptr : gate.data(),
+                   .sigmoid_gate = mode == 2,
+                   .rows = rows,
+                   .dim = dim};
+      if (mode == 3) {
+        op.skip = 0.75f;
+        op.scale = -0.5f;
+      }
       cpu.AddRows(op);
       op.dst = want.data();
       reference.AddRows(op);

@@ -81,8 +81,10 @@ void TestModel::Step(const std::vector<Part>& parts) {
   for (const Part& part : parts) {
     TestSequence& s = *part.sequence;
     RankPlan& rank = plan.ranks[s.rank];
+    SlicePlan slice;
     if (!s.admitted) {
       s.admitted = true;
+      slice.new_blocks = s.blocks;
       if (spec().HasRecurrentState()) {
         MOE_CHECK(!free_slots_[s.rank].empty());
         s.init.state_slot = free_slots_[s.rank].back();
@@ -90,7 +92,6 @@ void TestModel::Step(const std::vector<Part>& parts) {
       }
       rank.admit.push_back(s.init);
     }
-    SlicePlan slice;
     slice.id = s.init.id;
     slice.first_pos = s.computed;
     const auto known = static_cast<int64_t>(s.init.tokens.size());

@@ -28,7 +28,7 @@ struct TestSequence {
   SequenceInit init;
   int rank = 0;
   int64_t computed = 0;
-  std::vector<int32_t> blocks;
+  std::vector<int32_t> blocks;           // set before the first step, with `computed`: a prefix that is there already
   std::vector<TokenInfo> tokens;         // generated
   std::vector<TokenInfo> prompt_tokens;  // with prompt_logprobs
   std::vector<int32_t> expert_ids;

@@ -82,7 +82,7 @@ TEST(RankBlocks, LastsBlocksOfAPrefixGoFirst) {
   std::vector<int32_t> table = {blocks.Allocate(), blocks.Allocate(), blocks.Allocate()};
   PrefixIndex::EntryId entry = PrefixIndex::kRoot;
   for (int64_t b = 0; b < 3; ++b) {
-    entry = blocks.Publish(entry, "", std::span<const int32_t>(t).subspan(2 * b, 2), table[b]);
+    entry = blocks.Publish(entry, "", std::span<const int32_t>(t).subspan(2 * b, 2), table[b]).entry;
   }
   EXPECT_EQ(blocks.used(), 3);
   blocks.Release(table);
@@ -125,7 +125,7 @@ TEST(RankBlocks, RandomUseKeepsTheCounts) {
       for (int64_t b = cached; b < full; ++b) match.blocks.push_back(blocks.Allocate());
       for (int64_t b = cached; b < full; ++b) {
         match.entry =
-            blocks.Publish(match.entry, "", std::span<const int32_t>(tokens).subspan(2 * b, 2), match.blocks[b]);
+            blocks.Publish(match.entry, "", std::span<const int32_t>(tokens).subspan(2 * b, 2), match.blocks[b]).entry;
       }
       holders.push_back(std::move(match.blocks));
     } else {

@@ -115,6 +115,48 @@ TEST(Scheduler, RecurrentModelsNeedASlot) {
   EXPECT_EQ(plan.ranks[0].admit[0].id, b);
 }
 
+// A prefix of a recurrent model counts up to a block with a saved state.
+TEST(Scheduler, RecurrentModelsGoOnFromSnapshots) {
+  SchedulerOptions o = Options();
+  o.state_slots_per_rank = 2;
+  o.snapshot_slots_per_rank = 1;
+  Scheduler s(o);
+  const SequenceId a = s.Add(MakeRequest(80), 0, 0);
+  StepPlan plan;
+  ASSERT_TRUE(s.Plan(plan));
+  EXPECT_EQ(plan.ranks[0].slices[0].count, 64) << "the slice ends behind the last full block";
+  EXPECT_EQ(plan.ranks[0].slices[0].save_snapshot, 0);
+  EXPECT_EQ(plan.ranks[0].admit[0].state_snapshot, -1);
+  Finish(s, plan);
+  ASSERT_TRUE(s.Plan(plan));
+  EXPECT_EQ(plan.ranks[0].slices[0].count, 16);
+  EXPECT_EQ(plan.ranks[0].slices[0].save_snapshot, -1);
+  Finish(s, plan);
+  s.Remove(a);
+
+  const SequenceId b = s.Add(MakeRequest(80), 0, 0);
+  ASSERT_TRUE(s.Plan(plan));
+  EXPECT_EQ(plan.ranks[0].slices[0].first_pos, 64);
+  EXPECT_EQ(plan.ranks[0].admit[0].state_snapshot, 0);
+  EXPECT_EQ(s.Find(b)->cached_prompt_tokens, 64);
+  Finish(s, plan);
+  s.Remove(b);
+
+  // Another prompt takes the only slot; the first one's blocks are still there, but without a state they are no use.
+  auto other = std::make_shared<Request>(*MakeRequest(80));
+  other->prompt[0] += 1;
+  const SequenceId c = s.Add(other, 0, 0);
+  ASSERT_TRUE(s.Plan(plan));
+  EXPECT_EQ(plan.ranks[0].slices[0].save_snapshot, 0);
+  Finish(s, plan);
+  s.Remove(c);
+  const SequenceId d = s.Add(MakeRequest(80), 0, 0);
+  ASSERT_TRUE(s.Plan(plan));
+  EXPECT_EQ(plan.ranks[0].slices[0].first_pos, 0);
+  EXPECT_EQ(s.Find(d)->cached_prompt_tokens, 0);
+  Finish(s, plan);
+}
+
 TEST(Scheduler, UsesCachedBlocksButComputesTheLastToken) {
   Scheduler s(Options());
   const SequenceId a = s.Add(MakeRequest(64), 0, 0);
