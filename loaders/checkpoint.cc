@@ -5,6 +5,13 @@
 #include "parallel/base/log.h"
 
 namespace moe {
+namespace {
+
+constexpr const char* kCutUp =
+    "a checkpoint whose tensors are cut up for tensor parallelism has to be joined first, one tensor in one piece";
+
+}  // namespace
+
 StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(const ModelFiles& files) {
   std::unique_ptr<Checkpoint> checkpoint(new Checkpoint);
   if (files.Has(kWeightFile)) {
@@ -18,6 +25,10 @@ StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(const ModelFiles& files) 
     for (const char* other :
          {"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"}) {
       if (files.Has(other)) return UnsupportedError(other, ": only safetensors checkpoints can be read");
+    }
+    // Grok-2's.
+    for (const char* shard : {"pytorch_model-00000-TP-common.safetensors", "pytorch_model-00000-TP-000.safetensors"}) {
+      if (files.Has(shard)) return UnsupportedError(shard, ": ", kCutUp);
     }
     return CorruptError(kWeightFile, ": no such file in the model directory, nor a ", kWeightIndexFile);
   }
@@ -51,7 +62,8 @@ Status Checkpoint::OpenSharded(const ModelFiles& files, const std::string& index
       const int64_t other = Find(tensor.name);
       if (other >= 0) {
         return InvalidError(index_name, ": tensor ", Quoted(tensor.name), " is in two shards, ", Quoted(shard), " and ",
-                            Quoted(tensors_[static_cast<size_t>(other)].file->name()));
+                            Quoted(tensors_[static_cast<size_t>(other)].file->name()),
+                            shard.find("-TP-") == std::string::npos ? "" : Cat("; ", kCutUp));
       }
     }
     Add(std::move(file));

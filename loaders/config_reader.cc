@@ -262,7 +262,10 @@ std::optional<bool> ConfigReader::OptionalBool(const FieldNames& names) {
   return value->get<bool>();
 }
 bool ConfigReader::BoolOr(const FieldNames& names, bool fallback) {
-  return OptionalBool(names).value_or(fallback);
+  if (const std::optional<bool> found = OptionalBool(names)) return *found;
+  const bool null =
+      std::any_of(names.all().begin(), names.all().end(), [this](const char* name) { return IsNull(name); });
+  return fallback && !null;
 }
 bool ConfigReader::Bool(const FieldNames& names) {
   if (!Has(names) && FindAssumed(names) == nullptr) Absent(names);

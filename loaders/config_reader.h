@@ -6,7 +6,8 @@
 //   MOE_RETURN_IF_ERROR(config.status());
 //
 // A field may have several spellings: Int({"num_experts", "num_local_experts"}, …). Spellings that disagree are
-// INVALID. null counts as absent. Messages name file, field, found value and what was expected.
+// INVALID. null counts as absent, but for BoolOr as false: what it is to the code these files are written for. Messages
+// name file, field, found value and what was expected.
 #ifndef MOE_LOADERS_CONFIG_READER_H_
 #define MOE_LOADERS_CONFIG_READER_H_
 

@@ -1,5 +1,8 @@
 #include "loaders/model_loader.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "loaders/architectures.h"
 #include "loaders/json_text.h"
 
@@ -10,6 +13,9 @@ constexpr const char* kConfig = "config.json";
 constexpr const char* kGenerationConfig = "generation_config.json";
 constexpr const char* kTokenizer = "tokenizer.json";
 constexpr const char* kTokenizerConfig = "tokenizer_config.json";
+constexpr const char* kAddedTokens = "added_tokens.json";
+// What families ship that have no tokenizer.json.
+constexpr const char* kVocabularyFiles[] = {"tokenizer.model", "tiktoken.model", "hy.tiktoken", "qwen.tiktoken"};
 constexpr const char* kTemplateFile = "chat_template.jinja";
 
 Status ReadGeneration(const ModelFiles& files, LoadedModel* model) {
@@ -28,13 +34,37 @@ Status ReadGeneration(const ModelFiles& files, LoadedModel* model) {
   return absl::OkStatus();
 }
 
+StatusOr<std::unique_ptr<Tokenizer>> ReadVocabularyFile(const ModelFiles& files, const char* name,
+                                                        std::string_view tokenizer_config, const ModelSpec& spec) {
+  MOE_ASSIGN_OR_RETURN(const auto view, files.Open(name));
+  std::shared_ptr<const FileView> added_tokens;
+  if (files.Has(kAddedTokens)) {
+    MOE_ASSIGN_OR_RETURN(added_tokens, files.Open(kAddedTokens));
+  }
+  return Tokenizer::Create({.name = name,
+                            .bytes = view->text(),
+                            .config_json = tokenizer_config,
+                            .added_tokens_json = added_tokens ? added_tokens->text() : std::string_view(),
+                            .family = spec.family,
+                            .vocab_size = static_cast<int32_t>(spec.vocab_size)});
+}
+
 Status ReadTokenizer(const ModelFiles& files, std::string_view tokenizer_config, LoadedModel* model) {
-  if (!files.Has(kTokenizer)) return absl::OkStatus();
-  MOE_ASSIGN_OR_RETURN(const auto view, files.Open(kTokenizer));
-  MOE_ASSIGN_OR_RETURN(model->tokenizer, Tokenizer::Create(view->text(), tokenizer_config));
+  const char* name = nullptr;
+  if (files.Has(kTokenizer)) {
+    name = kTokenizer;
+    MOE_ASSIGN_OR_RETURN(const auto view, files.Open(kTokenizer));
+    MOE_ASSIGN_OR_RETURN(model->tokenizer, Tokenizer::Create(view->text(), tokenizer_config));
+  } else {
+    const auto there = std::find_if(std::begin(kVocabularyFiles), std::end(kVocabularyFiles),
+                                    [&](const char* file) { return files.Has(file); });
+    if (there == std::end(kVocabularyFiles)) return absl::OkStatus();
+    name = *there;
+    MOE_ASSIGN_OR_RETURN(model->tokenizer, ReadVocabularyFile(files, name, tokenizer_config, model->spec));
+  }
   if (model->tokenizer->vocab_size() > model->spec.vocab_size) {
-    return InvalidError(kTokenizer, ": has the id ", model->tokenizer->vocab_size() - 1, ", but vocab_size in ",
-                        kConfig, " is ", model->spec.vocab_size);
+    return InvalidError(name, ": has the id ", model->tokenizer->vocab_size() - 1, ", but vocab_size in ", kConfig,
+                        " is ", model->spec.vocab_size);
   }
   return absl::OkStatus();
 }
@@ -48,7 +78,10 @@ Status ReadChatTemplate(const ModelFiles& files, std::string_view tokenizer_conf
       return InvalidError(kTokenizerConfig, ": is a ", parsed.type_name(), ", expected an object");
     config = nlohmann::ordered_json(parsed);
   }
-  const std::map<std::string, std::string> special_tokens = SpecialTokensFromConfig(config);
+  std::map<std::string, std::string> special_tokens = SpecialTokensFromConfig(config);
+  if (model->tokenizer != nullptr) {  // What a vocabulary file names itself.
+    special_tokens.insert(model->tokenizer->special_tokens().begin(), model->tokenizer->special_tokens().end());
+  }
   if (files.Has(kTemplateFile)) {
     MOE_ASSIGN_OR_RETURN(const auto view, files.Open(kTemplateFile));
     MOE_ASSIGN_OR_RETURN(model->chat_template,
@@ -57,6 +90,7 @@ Status ReadChatTemplate(const ModelFiles& files, std::string_view tokenizer_conf
     MOE_ASSIGN_OR_RETURN(model->chat_template,
                          ChatTemplates::Create(config["chat_template"], special_tokens, kTokenizerConfig));
   }
+  if (model->chat_template != nullptr && SortsTools(config)) model->chat_template->SortTools();
   return absl::OkStatus();
 }
 

@@ -213,7 +213,8 @@ RopeSpec ReadRope(ConfigReader* config, const RopeDefaults& defaults) {
   }
 
   const double theta = ReadTheta(config, &settings, defaults);
-  const double otherwise = config->FloatOr("partial_rotary_factor", defaults.partial_rotary_factor, kSmallest, 1);
+  const double part_by_default = config->IsNull("partial_rotary_factor") ? 1 : defaults.partial_rotary_factor;
+  const double otherwise = config->FloatOr("partial_rotary_factor", part_by_default, kSmallest, 1);
   const double part = defaults.ignore_partial ? defaults.partial_rotary_factor
                                               : settings.FloatOr("partial_rotary_factor", otherwise, kSmallest, 1);
   if (defaults.whole_head && part != 1) {

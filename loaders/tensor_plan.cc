@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -17,12 +18,9 @@ class Planner {
   void Add(const TensorNeed& need) {
     const CanonicalName name = ParseCanonicalName(need.name);
     const TensorRule& rule = RulesOf(rules_, need, name).front();
-    PlannedTensors& group = GroupOf(rule.checkpoint, StoredShape(need, rule.layout));
-    if (std::find(group.holds.begin(), group.holds.end(), name.pattern) == group.holds.end()) {
-      group.holds.push_back(name.pattern);
-    }
-    if (rule.checkpoint.find("{e}") != std::string::npos) group.experts = std::max(group.experts, name.expert + 1);
-    const bool of_layer = rule.checkpoint.find("{l") != std::string::npos;
+    PlannedTensors& group = GroupOf(need, rule, name);
+    if (group.pattern.find("{e}") != std::string::npos) group.experts = std::max(group.experts, name.expert + 1);
+    const bool of_layer = group.pattern.find("{l") != std::string::npos;
     if (of_layer && (group.layers.empty() || group.layers.back() != name.layer)) group.layers.push_back(name.layer);
     // One tensor may hold several: gate and up, all experts.
     const auto [at, added] = seen_.insert(FillPattern(rule.checkpoint, name.layer, name.expert));
@@ -39,20 +37,43 @@ class Planner {
   TensorPlan Finish() { return std::move(plan_); }
 
  private:
-  PlannedTensors& GroupOf(const std::string& pattern, std::vector<int64_t> shape) {
+  // A rule for one layer's tensor may have the layer's number in its name.
+  static std::string PatternOf(const TensorRule& rule, const CanonicalName& name) {
+    if (rule.checkpoint.find('{') != std::string::npos) return rule.checkpoint;
+    CanonicalName written = ParseCanonicalName(rule.checkpoint);
+    return written.layer >= 0 && written.layer == name.layer ? std::move(written.pattern) : rule.checkpoint;
+  }
+
+  PlannedTensors& GroupOf(const TensorNeed& need, const TensorRule& rule, const CanonicalName& name) {
+    // Most needs are for the tensors of the next expert or layer.
+    Last& last = last_of_[&rule];
+    if (last.rows == need.rows && last.cols == need.cols) return plan_.tensors[last.group];
+    std::vector<int64_t> shape = StoredShape(need, rule.layout);
+    const std::string pattern = PatternOf(rule, name);
     const auto [at, added] = group_of_.try_emplace({pattern, shape}, plan_.tensors.size());
     if (added) {
       PlannedTensors& group = plan_.tensors.emplace_back();
       group.pattern = pattern;
       group.shape = std::move(shape);
     }
-    return plan_.tensors[at->second];
+    PlannedTensors& group = plan_.tensors[at->second];
+    if (std::find(group.holds.begin(), group.holds.end(), name.pattern) == group.holds.end()) {
+      group.holds.push_back(name.pattern);
+    }
+    last = {need.rows, need.cols, at->second};
+    return group;
   }
 
+  struct Last {
+    int64_t rows = -1;
+    int64_t cols = -1;
+    size_t group = 0;
+  };
   const TensorRules& rules_;
   const std::function<void(const std::string&)>& each_;
   TensorPlan plan_;
   std::map<std::pair<std::string, std::vector<int64_t>>, size_t> group_of_;
+  std::unordered_map<const TensorRule*, Last> last_of_;
   std::unordered_set<std::string> seen_;
 };
 

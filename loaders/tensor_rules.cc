@@ -1,5 +1,6 @@
 #include "loaders/tensor_rules.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -8,17 +9,15 @@
 namespace moe {
 namespace {
 
-bool IsNumber(std::string_view text) {
-  if (text.empty() || text.size() > 9) return false;
+// -1 if it is not a number of at most nine digits.
+int64_t ParseNumber(std::string_view text) {
+  if (text.empty() || text.size() > 9) return -1;
+  int64_t number = 0;
   for (const char c : text) {
-    if (c < '0' || c > '9') return false;
+    if (c < '0' || c > '9') return -1;
+    number = 10 * number + (c - '0');
   }
-  return true;
-}
-
-void Replace(std::string* text, std::string_view from, int64_t value) {
-  const size_t at = text->find(from);
-  if (at != std::string::npos) text->replace(at, from.size(), std::to_string(value));
+  return number;
 }
 
 // Rows of the stored out dimension.
@@ -114,20 +113,21 @@ StoredView ViewOf(const TensorNeed& need, const StoredLayout& layout, int64_t ex
 
 CanonicalName ParseCanonicalName(const std::string& name) {
   CanonicalName parsed;
+  parsed.pattern.reserve(name.size() + 4);
   size_t begin = 0;
   while (begin <= name.size()) {
     size_t end = name.find('.', begin);
     if (end == std::string::npos) end = name.size();
     const std::string_view part = std::string_view(name).substr(begin, end - begin);
     if (begin > 0) parsed.pattern += '.';
-    if (IsNumber(part) && parsed.layer < 0) {
-      parsed.layer = std::stoll(std::string(part));
-      parsed.pattern += "{l}";
-    } else if (IsNumber(part)) {
-      parsed.expert = std::stoll(std::string(part));
-      parsed.pattern += "{e}";
-    } else {
+    if (const int64_t number = ParseNumber(part); number < 0) {
       parsed.pattern += part;
+    } else if (parsed.layer < 0) {
+      parsed.layer = number;
+      parsed.pattern += "{l}";
+    } else {
+      parsed.expert = number;
+      parsed.pattern += "{e}";
     }
     begin = end + 1;
   }
@@ -135,11 +135,23 @@ CanonicalName ParseCanonicalName(const std::string& name) {
 }
 
 std::string FillPattern(const std::string& pattern, int64_t layer, int64_t expert) {
-  std::string name = pattern;
-  Replace(&name, "{l}", layer);
-  Replace(&name, "{l/2}", layer / 2);
-  Replace(&name, "{l%2}", layer % 2);
-  Replace(&name, "{e}", expert);
+  const std::pair<std::string_view, int64_t> values[] = {
+      {"{l}", layer}, {"{e}", expert}, {"{l/2}", layer / 2}, {"{l%2}", layer % 2}};
+  std::string name;
+  name.reserve(pattern.size() + 8);
+  size_t begin = 0;
+  while (begin < pattern.size()) {
+    const size_t brace = std::min(pattern.find('{', begin), pattern.size());
+    name.append(pattern, begin, brace - begin);
+    begin = brace;
+    for (const auto& [text, value] : values) {
+      if (pattern.compare(begin, text.size(), text) != 0) continue;
+      name += std::to_string(value);
+      begin += text.size();
+      break;
+    }
+    if (begin == brace && begin < pattern.size()) name += pattern[begin++];
+  }
   return name;
 }
 

@@ -78,6 +78,7 @@ std::string Describe(const AttentionSpec& a) {
   if (a.v_head_dim != a.head_dim) out += Cat(" with values of ", a.v_head_dim);
   out += DescribeRope(a.rope);
   if (a.qk_norm != QkNorm::kNone) out += ", QK-norm";
+  if (a.q_lora > 0) out += Cat(", query rank ", a.q_lora);
   if (a.window > 0) out += Cat(", window ", a.window);
   if (a.chunk > 0) out += Cat(", chunks of ", a.chunk);
   if (a.sinks) out += ", sinks";

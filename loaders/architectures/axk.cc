@@ -35,7 +35,6 @@ void ReadAxK1(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
                   {"eos_token_id", 163691}});
   ReadBasics(config, spec);
   const int64_t num_layers = ReadLayerCount(config);
-  config->ExpectString("hidden_act", {"silu"});
   const NormSpec norm = ReadRmsNorm(config, 1e-6);
   spec->final_norm = norm;
   const MlaSpec mla = ReadMla(config, *spec, {.q_lora = 1536, .reads_interleave = true});
@@ -70,7 +69,6 @@ void ReadAxK2(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
                   {"eos_token_id", 163691}});
   ReadBasics(config, spec);
   const int64_t num_layers = ReadLayerCount(config);
-  config->ExpectString("hidden_act", {"silu"});
   spec->final_norm = ReadRmsNorm(config, 1e-6);
   MlaSpec mla = ReadMla(config, *spec, {.q_lora = 384, .kv_lora = 128, .nope_dim = 64, .rope_dim = 32, .v_dim = 64});
   mla.q_reads_raw_latent = mla.gate_from_q_lora = true;

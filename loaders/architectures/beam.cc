@@ -27,7 +27,7 @@ void ReadBeam(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
   const NormSpec norm = ReadRmsNorm(config, 1e-6);
   spec->final_norm = norm;
   const double default_cap = config->IsNull("final_logit_softcapping") ? 0.0 : 30.0;
-  spec->logit_cap = static_cast<float>(config->FloatOr("final_logit_softcapping", default_cap, 0, 1e6));
+  spec->logit_cap = static_cast<float>(config->FloatOr("final_logit_softcapping", default_cap, 1e-30, 1e6));
 
   AttentionSpec attn = ReadGroupedQueryAttention(config, *spec, /*default_head_dim=*/128);
   attn.qk_norm = QkNorm::kPerHead;

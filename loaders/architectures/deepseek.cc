@@ -21,7 +21,6 @@ void ReadV3(ConfigReader* config, ModelSpec* spec, TensorRules* rules, const Dee
             int64_t dense_by_default) {
   ReadBasics(config, spec);
   const int64_t num_layers = ReadLayerCount(config);
-  config->ExpectString("hidden_act", {"silu"});
   spec->final_norm = ReadRmsNorm(config, 1e-6);
   const MlaSpec mla = ReadMla(config, *spec, {.reads_interleave = true});
   const MoeSpec moe = ReadDeepseekMoe(config, defaults);
@@ -45,7 +44,6 @@ void ReadDeepseekV2(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
                   {"eos_token_id", 2}});
   ReadBasics(config, spec);
   const int64_t num_layers = ReadLayerCount(config);
-  config->ExpectString("hidden_act", {"silu"});
   spec->final_norm = ReadRmsNorm(config, 1e-6);
   const MlaSpec mla = ReadMla(config, *spec, {});
 
@@ -112,7 +110,6 @@ void ReadDeepseekV32(ConfigReader* config, ModelSpec* spec, TensorRules* rules) 
                   {"eos_token_id", 1}});
   ReadBasics(config, spec);
   const int64_t num_layers = ReadLayerCount(config);
-  config->ExpectString("hidden_act", {"silu"});
   spec->final_norm = ReadRmsNorm(config, 1e-6);
   MlaSpec mla = ReadMla(config, *spec, {.q_lora = 1536});
   mla.indexer = ReadIndexer(config, mla, {});

@@ -20,6 +20,7 @@ void ReadBailingMoeV25(ConfigReader* config, ModelSpec* spec, TensorRules* rules
 void ReadBeam(ConfigReader* config, ModelSpec* spec, TensorRules* rules);
 void ReadCohere2Moe(ConfigReader* config, ModelSpec* spec, TensorRules* rules);
 void ReadDbrx(ConfigReader* config, ModelSpec* spec, TensorRules* rules);
+void ReadDeepseekOcr2(ConfigReader* config, ModelSpec* spec, TensorRules* rules);
 void ReadDeepseekV2(ConfigReader* config, ModelSpec* spec, TensorRules* rules);
 void ReadDeepseekV3(ConfigReader* config, ModelSpec* spec, TensorRules* rules);
 void ReadDeepseekV32(ConfigReader* config, ModelSpec* spec, TensorRules* rules);

@@ -45,7 +45,8 @@ AttentionSpec ReadAttention(ConfigReader* config, const ModelSpec& spec, const N
   rope.settings = {
       {kSliding, {{"rope_type", "default"}, {"rope_theta", 10000.0}}},
       {kFull, {{"rope_type", "proportional"}, {"partial_rotary_factor", 0.25}, {"rope_theta", 1000000.0}}}};
-  rope.whole_head = !full;
+  // A part of the head makes sense with the proportional kind alone.
+  rope.whole_head = RopeSettings(config, rope).StringOr({"rope_type", "type"}, "default") != "proportional";
   attn.rope = ReadRope(config, rope);
   return attn;
 }
@@ -160,7 +161,7 @@ void ReadGemma4(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
   const NormSpec norm = ReadRmsNorm(config, 1e-6);
   spec->final_norm = norm;
   spec->embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(spec->hidden_size)));
-  spec->logit_cap = static_cast<float>(config->FloatOr("final_logit_softcapping", 0, 0, 1e6));
+  spec->logit_cap = static_cast<float>(config->FloatOr("final_logit_softcapping", 0, 1e-30, 1e6));
 
   const std::string gelu = config->StringOr("hidden_activation", "gelu_pytorch_tanh");
   const Activation activation = gelu == "silu"   ? Activation::kSilu

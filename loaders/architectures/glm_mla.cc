@@ -55,7 +55,6 @@ void ReadGlm4MoeLite(ConfigReader* config, ModelSpec* spec, TensorRules* rules) 
                   {"eos_token_id", 1}});
   ReadBasics(config, spec);
   const int64_t num_layers = ReadLayerCount(config);
-  config->ExpectString("hidden_act", {"silu"});
   spec->final_norm = ReadRmsNorm(config, 1e-5);
   const MlaSpec mla = ReadMla(config, *spec, {.nope_dim = 192, .v_dim = 256, .reads_interleave = true});
   const MoeSpec moe = ReadDeepseekMoe(config, {.routed_scaling_factor = 1.8});
@@ -77,7 +76,6 @@ void ReadGlmMoeDsa(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
                   {"eos_token_id", 1}});
   ReadBasics(config, spec);
   const int64_t num_layers = ReadLayerCount(config);
-  config->ExpectString("hidden_act", {"silu"});
   spec->final_norm = ReadRmsNorm(config, 1e-5);
   MlaSpec mla = ReadMla(config, *spec, {.q_lora = 2048, .nope_dim = 192, .v_dim = 256});
   config->ExpectBool("indexer_rope_interleave", true);

@@ -42,15 +42,15 @@ RopeDefaults GraniteRope(const AttentionSpec& attn, const ModelSpec& spec) {
   return {.head_dim = attn.head_dim, .max_positions = spec.max_positions, .whole_head = true};
 }
 
-// The experts, and a shared MLP of shared_intermediate_size where the family has one. Without experts the shared MLP
-// is all there is.
-FfnSpec ReadGraniteFfn(ConfigReader* config, bool has_shared, int64_t default_shared) {
+// The experts, and a shared MLP of shared_intermediate_size where the family has one. Without experts (`may_be_dense`)
+// the shared MLP is all there is.
+FfnSpec ReadGraniteFfn(ConfigReader* config, bool has_shared, int64_t default_shared, bool may_be_dense = false) {
   MlpSpec shared{.activation = ReadGatedActivation(config)};
   if (has_shared) {
     shared.intermediate_size = config->IntOr("shared_intermediate_size", default_shared, 0, limits::kMaxInner);
   }
   MoeSpec moe;
-  moe.num_experts = config->IntOr({"num_local_experts", "num_experts"}, 8, 0, limits::kMaxExperts);
+  moe.num_experts = config->IntOr({"num_local_experts", "num_experts"}, 8, may_be_dense ? 0 : 1, limits::kMaxExperts);
   if (moe.num_experts == 0) return shared;
   moe.top_k = ReadTopK(config);
   moe.expert = {.intermediate_size = config->Int("intermediate_size", 1, limits::kMaxInner),
@@ -179,7 +179,7 @@ void ReadGraniteMoeHybrid(ConfigReader* config, ModelSpec* spec, TensorRules* ru
   if (config->StringOr("position_embedding_type", "") == "rope") attn.rope = ReadRope(config, GraniteRope(attn, *spec));
   Mamba2Spec mamba;
   if (std::find(types.begin(), types.end(), "linear_attention") != types.end()) mamba = ReadGraniteMamba(config, *spec);
-  const FfnSpec ffn = ReadGraniteFfn(config, true, 1024);
+  const FfnSpec ffn = ReadGraniteFfn(config, true, 1024, /*may_be_dense=*/true);
   for (size_t l = 0; config->ok() && l < static_cast<size_t>(num_layers); ++l) {
     const MixerSpec mixer = types[l] == "linear_attention" ? MixerSpec(mamba) : MixerSpec(attn);
     spec->layers.push_back(GraniteLayer(config, *spec, mixer, ffn));

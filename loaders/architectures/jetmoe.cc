@@ -11,7 +11,8 @@ namespace {
 AttentionSpec ReadAttention(ConfigReader* config, const ModelSpec& spec, int64_t num_experts, int64_t top_k) {
   AttentionSpec attn;
   attn.num_kv_heads = config->Int("num_key_value_heads", 1, limits::kMaxHeads);
-  attn.num_heads = attn.num_kv_heads * top_k;  // whatever num_attention_heads says
+  config->OptionalInt("num_attention_heads", 1, limits::kMaxHeads);
+  attn.num_heads = attn.num_kv_heads * top_k;  // whatever it says
   attn.head_dim = attn.v_head_dim = config->Int({"kv_channels", "head_dim"}, 1, limits::kMaxHeadDim);
   attn.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(attn.head_dim)));
   attn.rope = ReadRope(config, {.head_dim = attn.head_dim, .max_positions = spec.max_positions, .whole_head = true});

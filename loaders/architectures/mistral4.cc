@@ -29,9 +29,11 @@ void ReadMistral4(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
                       {"mscale_all_dim", 1.0},
                       {"llama_4_scaling_beta", 0.1}}}});
   }
+  if (config->IsNull("rope_parameters") && !config->Has({"rope_parameters", "rope_scaling"})) {
+    config->Unsupported("rope_parameters", "is null; expected the settings, or no such field");
+  }
   ReadBasics(config, spec);
   const int64_t num_layers = ReadLayerCount(config);
-  config->ExpectString("hidden_act", {"silu"});
   spec->final_norm = ReadRmsNorm(config, 1e-6);
   MlaSpec mla =
       ReadMla(config, *spec, {.kv_lora = 256, .nope_dim = 64, .reads_interleave = true, .whole_head_partial = true});

@@ -116,7 +116,10 @@ void AddMlaLayers(ConfigReader* config, ModelSpec* spec, const MlaSpec& mla, con
     layer.mixer = mla;
     layer.mixer_norm = layer.ffn_norm = spec->final_norm;
     layer.ffn = moe;
-    if (!sparse[l]) layer.ffn = MlpSpec{.intermediate_size = config->Int("intermediate_size", 1, limits::kMaxInner)};
+    if (!sparse[l]) {
+      layer.ffn = MlpSpec{.intermediate_size = config->Int("intermediate_size", 1, limits::kMaxInner),
+                          .activation = moe.expert.activation};
+    }
   }
 }
 

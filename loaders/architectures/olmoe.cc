@@ -37,7 +37,7 @@ void ReadOlmo(ConfigReader* config, ModelSpec* spec, TensorRules* rules, const N
 
 void ReadOlmoe(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
   ReadOlmo(config, spec, rules, ReadRmsNorm(config, 1e-5), 10000.0);
-  const auto clip = static_cast<float>(config->FloatOr("clip_qkv", 0, 0, 1e30));
+  const auto clip = static_cast<float>(config->FloatOr("clip_qkv", 0, 1e-30, 1e30));
   for (LayerSpec& layer : spec->layers) {
     auto& attn = std::get<AttentionSpec>(layer.mixer);
     attn.clip_qkv = clip;

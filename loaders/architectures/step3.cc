@@ -21,7 +21,8 @@ void ReadStep3(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
                   {"share_expert_dim", 5120},
                   {"share_q_dim", 2048}});
   // Released files say it without the plural's s.
-  const int64_t positions = config->IntOr({"max_position_embedding", "max_seq_len"}, 65536, 1, limits::kMaxPositions);
+  const int64_t most = config->IntOr("max_seq_len", 65536, 1, limits::kMaxPositions);
+  const int64_t positions = config->IntOr("max_position_embedding", most, 1, limits::kMaxPositions);
   config->Assume({{"max_position_embeddings", positions}, {"num_key_value_heads", 1}});
   ReadBasics(config, spec);
   const int64_t num_layers = ReadLayerCount(config);

@@ -51,7 +51,10 @@ const ChatTemplate& ChatTemplates::Select(const ChatRenderInput& input) const {
 }
 
 StatusOr<std::vector<RenderedPiece>> ChatTemplates::Render(const ChatRenderInput& input) const {
-  return Select(input).Render(input);
+  if (!sorts_tools_ || input.tools.is_null()) return Select(input).Render(input);
+  ChatRenderInput sorted = input;
+  sorted.tools = nlohmann::json(input.tools);  // Which keeps its keys in order.
+  return Select(input).Render(sorted);
 }
 
 std::map<std::string, std::string> SpecialTokensFromConfig(const Json& config) {
@@ -72,6 +75,12 @@ std::map<std::string, std::string> SpecialTokensFromConfig(const Json& config) {
     }
   }
   return tokens;
+}
+
+bool SortsTools(const Json& config) {
+  if (!config.is_object()) return false;
+  const std::string* name = TextAt(config, "tokenizer_class");
+  return name != nullptr && *name == "TikTokenTokenizer";
 }
 
 StatusOr<std::unique_ptr<ChatTemplates>> ChatTemplatesFromConfig(const Json& config, std::string_view file) {

@@ -23,20 +23,27 @@ class ChatTemplates {
                                                          const std::map<std::string, std::string>& special_tokens,
                                                          std::string_view file);
 
+  // From now on templates see the keys of tools in order, at every level. See SortsTools.
+  void SortTools() { sorts_tools_ = true; }
+
   // The template for a request: "tool_use" if there is one and the request has tools, else "default".
   const ChatTemplate& Select(const ChatRenderInput& input) const;
-  // Select(input).Render(input).
+  // Select(input).Render(input), but for SortTools().
   StatusOr<std::vector<RenderedPiece>> Render(const ChatRenderInput& input) const;
 
  private:
   ChatTemplates() = default;
   std::unique_ptr<ChatTemplate> default_;
   std::unique_ptr<ChatTemplate> tool_use_;  // May be null.
+  bool sorts_tools_ = false;
 };
 
 // The variables bos_token, eos_token, … of a template: every "…_token" of tokenizer_config.json that is a text or an
 // object with "content", and what "extra_special_tokens" names.
 std::map<std::string, std::string> SpecialTokensFromConfig(const nlohmann::ordered_json& tokenizer_config);
+
+// Whether the tokenizer class that a checkpoint publishes sorts the tools of a request before it renders them: Kimi's.
+bool SortsTools(const nlohmann::ordered_json& tokenizer_config);
 
 // Create() with what tokenizer_config.json holds. INVALID if it has no chat_template.
 StatusOr<std::unique_ptr<ChatTemplates>> ChatTemplatesFromConfig(const nlohmann::ordered_json& tokenizer_config,

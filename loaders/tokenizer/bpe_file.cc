@@ -118,6 +118,8 @@ std::unique_ptr<TokenModel> BpeModel::CreateFromRanks(const std::vector<RankedTo
   // A token may be made of several pairs. All have its rank, so that the leftmost one joins first.
   std::vector<std::pair<int32_t, int32_t>> pairs;
   std::vector<int32_t> results;
+  std::vector<std::pair<int32_t, int32_t>> seams;  // A pair for each two bytes that join.
+  std::vector<bool> has_seam(size_t{256} * 256);
   for (const RankedToken& token : tokens) {
     const std::string_view bytes = token.bytes;
     for (size_t cut = 1; cut < bytes.size(); ++cut) {
@@ -127,6 +129,10 @@ std::unique_ptr<TokenModel> BpeModel::CreateFromRanks(const std::vector<RankedTo
       if (right == ids.end()) continue;
       pairs.emplace_back(left->second, right->second);
       results.push_back(token.rank);
+      const size_t seam =
+          static_cast<unsigned char>(bytes[cut - 1]) * size_t{256} + static_cast<unsigned char>(bytes[cut]);
+      if (!has_seam[seam]) seams.push_back(pairs.back());
+      has_seam[seam] = true;
     }
   }
   model->merges_.Reserve(pairs.size());
@@ -135,7 +141,7 @@ std::unique_ptr<TokenModel> BpeModel::CreateFromRanks(const std::vector<RankedTo
   }
   model->ignore_merges_ = true;
   model->unknown_missing_ = true;  // A byte that is no token can not be encoded.
-  model->BuildSeams(pairs);
+  model->BuildSeams(seams);
   model->BuildCharacterTable();
   return model;
 }

@@ -24,7 +24,6 @@ class ConfigTokens {
   // From the vocabulary file, or by its layout.
   void Add(int32_t id, std::string content, bool special);
   bool Has(int32_t id) const { return by_id_.count(id) > 0; }
-  void Remove(int32_t id) { by_id_.erase(id); }
 
   // The ids that the two files name: they replace tokens of the same id. `added_tokens_json` may be empty, and is read
   // only if `config` has no added_tokens_decoder.

@@ -34,17 +34,17 @@ SentencePieceUnigram::SentencePieceUnigram(const SentencePieceFile& file, Specia
   unknown_score_ = worst - kUnknownPenalty;
 }
 
-double SentencePieceUnigram::ScoreOf(int32_t id, size_t length) const {
+float SentencePieceUnigram::ScoreOf(int32_t id, size_t length_bytes) const {
   if (TypeOf(id) != SentencePiece::kUserDefined) return scores_[static_cast<size_t>(id)];
-  return static_cast<float>(length) * greatest_score_ - 0.1;
+  return static_cast<float>(static_cast<float>(length_bytes) * greatest_score_ - 0.1);
 }
 
 std::vector<SentencePieceUnigram::Arrival> SentencePieceUnigram::FindBestPath(std::string_view word,
                                                                               bool allow_special) const {
   std::vector<Arrival> arrivals(word.size() + 1);
-  const auto arrive = [&](size_t begin, size_t end, double score, int32_t id) {
+  const auto arrive = [&](size_t begin, size_t end, float score, int32_t id) {
     Arrival& arrival = arrivals[end];
-    if (arrival.id < 0 || score > arrival.score) arrival = {begin, id, static_cast<float>(score)};
+    if (arrival.id < 0 || score > arrival.score) arrival = {begin, id, score};
   };
   for (size_t begin = 0; begin < word.size();) {
     const float score_here = arrivals[begin].score;

@@ -28,8 +28,8 @@ class SentencePieceUnigram : public SentencePieceModel {
   };
 
   std::vector<Arrival> FindBestPath(std::string_view word, bool allow_special) const;
-  // SentencePiece adds the score of a user-defined piece as a double, all others as floats.
-  double ScoreOf(int32_t id, size_t length) const;
+  // A user-defined piece always wins.
+  float ScoreOf(int32_t id, size_t length_bytes) const;
 
   ByteTrie trie_;
   float unknown_score_;

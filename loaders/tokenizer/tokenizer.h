@@ -102,8 +102,9 @@ class Tokenizer {
   Status ReadConfig(const nlohmann::json& config);
   // What add_bos_token and add_eos_token of tokenizer_config.json ask for.
   Status ReadBosAndEos(const nlohmann::json& config);
-  // `where`: the place of the added tokens, for messages.
-  Status FillEntries(std::string_view where);
+  // `where`: the place of the added tokens, for messages. `may_shadow`: one may spell a token of the vocabulary and yet
+  // have another id.
+  Status FillEntries(std::string_view where, bool may_shadow);
   Status CheckPostProcessor() const;
   const std::string& SpecialToken(const std::string& name) const;
 

@@ -51,11 +51,11 @@ Status Tokenizer::ReadTokenizer(std::string_view json) {
   if (model == nullptr || !model->is_object()) return InvalidError(kFile, ": model is missing or not an object");
   MOE_ASSIGN_OR_RETURN(parts_->model, CreateTokenModel(*model, std::move(special), Place("model")));
   MOE_RETURN_IF_ERROR(Annotate(parts_->added.Prepare(parts_->normalizer.get()), Place("added_tokens: ")));
-  MOE_RETURN_IF_ERROR(FillEntries(Place("added_tokens")));
+  MOE_RETURN_IF_ERROR(FillEntries(Place("added_tokens"), /*may_shadow=*/false));
   return CheckPostProcessor();
 }
 
-Status Tokenizer::FillEntries(std::string_view where) {
+Status Tokenizer::FillEntries(std::string_view where, bool may_shadow) {
   const Vocabulary& vocabulary = parts_->model->vocabulary();
   int32_t size = vocabulary.size();
   for (const AddedToken& token : parts_->added.tokens()) size = std::max(size, token.id + 1);
@@ -70,12 +70,12 @@ Status Tokenizer::FillEntries(std::string_view where) {
     Entry& entry = entries_[static_cast<size_t>(token.id)];
     if (entry.valid && entry.token != token.content) {
       return InvalidError(where, ": id ", token.id, " is used by \"", token.content, "\" and by \"", entry.token,
-                          "\" of model.vocab");
+                          "\" of the vocabulary");
     }
     const int32_t model_id = vocabulary.Find(token.content);
-    if (model_id != Vocabulary::kNone && model_id != token.id) {
+    if (model_id != Vocabulary::kNone && model_id != token.id && !may_shadow) {
       return InvalidError(where, ": \"", token.content, "\" has id ", token.id, ", and id ", model_id,
-                          " in model.vocab");
+                          " in the vocabulary");
     }
     entry.token = token.content;
     entry.valid = true;

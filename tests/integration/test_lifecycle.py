@@ -1,5 +1,6 @@
 """Start, health, cancel, overload, drain, stop, metrics: the life of the server and of requests in it."""
 import concurrent.futures
+import json
 import os
 import pathlib
 import shutil
@@ -482,8 +483,48 @@ def test_help_is_worth_reading():
         assert f"--{flag}" in text and f"MOE_{flag.upper().replace('-', '_')}" in text
 
 
+def inspect(*arguments):
+    out = subprocess.run([BINARY, "inspect", *map(str, arguments)], capture_output=True, timeout=20)
+    return out.returncode, out.stdout.decode()
+
+
+def test_inspect_plans_what_is_not_downloaded(tmp_path):
+    configs = pathlib.Path(__file__).resolve().parents[1] / "data/configs"
+    # config.json alone, of a model of a trillion parameters.
+    shutil.copy(configs / "moonshotai--Kimi-K2-Instruct.json", tmp_path / "config.json")
+    code, text = inspect("--json", tmp_path)
+    found = json.loads(text)
+    assert code == 0 and found["weights_found"] is False and found["experts"] == 384
+    assert found["parameters"] == 1026408232448
+    assert found["memory"]["weight_bytes"] > 2e12 and found["memory"]["kv_bytes_per_token"] > 0
+    code, text = inspect(tmp_path)
+    assert code == 0 and "no weights in this directory" in text
+
+    # Its tensors: a line for each pattern, and as JSON.
+    code, text = inspect("--tensors", tmp_path)
+    assert code == 0 and len(text.splitlines()) < 50
+    assert "model.layers.{l}.mlp.experts.{e}.gate_proj.weight" in text and "layers 1-60, experts 0-383" in text
+    code, text = inspect("--tensors", "--json", tmp_path)
+    plan = json.loads(text)
+    assert code == 0 and plan["tensors"] == sum(p["count"] for p in plan["patterns"])
+
+    # With an index the names are checked, without the files.
+    names = set()
+    for pattern in plan["patterns"]:
+        for layer in pattern["layers"] or [None]:
+            for expert in range(pattern["experts"]) or [None]:
+                names.add(pattern["name"].replace("{l}", str(layer)).replace("{e}", str(expert)))
+    index = {"metadata": {"total_size": 2 * found["parameters"]}, "weight_map": {n: "a.safetensors" for n in names}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    code, text = inspect(tmp_path)
+    assert code == 0 and "all that are needed are there" in text and "none of them here" in text
+    del index["weight_map"]["model.norm.weight"]
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    code, text = inspect("--json", tmp_path)
+    assert code != 0 and json.loads(text)["index"]["missing"] == {"count": 1, "first": ["model.norm.weight"]}
+
+
 def test_inspect_loads_nothing():
-    import json
     out = subprocess.run([BINARY, "inspect", "--json", str(demo_dir("shakespeare-qwen3moe"))], capture_output=True,
                          timeout=20)
     found = json.loads(out.stdout)

@@ -73,6 +73,30 @@ TEST(CheckpointTest, AbsentShardIsCorruptAndNamed) {
   EXPECT_NE(std::string(status.message()).find("model-00002-of-00002.safetensors"), std::string::npos);
 }
 
+TEST(CheckpointTest, PiecesForTensorParallelismAreRefused) {
+  FileMap files = moe::testing::SoundFiles();
+  const std::string weights = files.at("model.safetensors");
+  files.erase("model.safetensors");
+  files["pytorch_model-00000-TP-common.safetensors"] = weights;
+  const Status loose = Checkpoint::Open(*moe::testing::InMemory(files)).status();
+  EXPECT_EQ(ErrorKind(loose), "UNSUPPORTED") << loose;
+  EXPECT_NE(std::string(loose.message()).find("tensor parallelism"), std::string::npos) << loose;
+
+  files.erase("pytorch_model-00000-TP-common.safetensors");
+  nlohmann::json index = {{"weight_map", {{"lm_head.weight", "a-TP-000.safetensors"}}}};
+  const auto whole = Checkpoint::Open(*moe::testing::InMemory({{"model.safetensors", weights}}));
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  for (const Checkpoint::Tensor& tensor : (*whole)->tensors()) {
+    index["weight_map"][tensor.info->name] = "a-TP-000.safetensors";
+  }
+  index["weight_map"]["lm_head.weight"] = "a-TP-001.safetensors";
+  for (const char* shard : {"a-TP-000.safetensors", "a-TP-001.safetensors"}) files[shard] = weights;
+  files["model.safetensors.index.json"] = index.dump();
+  const Status listed = Checkpoint::Open(*moe::testing::InMemory(files)).status();
+  EXPECT_EQ(ErrorKind(listed), "INVALID") << listed;
+  EXPECT_NE(std::string(listed.message()).find("tensor parallelism"), std::string::npos) << listed;
+}
+
 TEST(CheckpointTest, SingleFileWinsOverAnIndex) {
   FileMap files = moe::testing::SoundFiles();
   files["model.safetensors.index.json"] = "not even JSON";

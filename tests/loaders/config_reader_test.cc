@@ -33,6 +33,8 @@ TEST(ConfigReaderTest, ReadsEveryType) {
   EXPECT_EQ(config.IntOr("n", 7, 0, 9), 7);
   EXPECT_EQ(config.IntOr("absent", 8, 0, 9), 8);
   EXPECT_FALSE(config.OptionalInt("n", 0, 9).has_value());
+  EXPECT_FALSE(config.BoolOr("n", true));
+  EXPECT_TRUE(config.BoolOr("absent", true));
   EXPECT_TRUE(config.ok()) << config.status();
 }
 

@@ -98,9 +98,19 @@ TEST(LatentFamiliesTest, SwitchesOfDeepseekV3) {
   EXPECT_EQ(SparseLayers(spec), (Layers{3}));
 }
 
+// Of all MLPs, those of the dense layers too.
+TEST(LatentFamiliesTest, AnotherActivation) {
+  for (const char* name : {"DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM"}) {
+    const ModelSpec spec = Spec(name, {{"hidden_act", "gelu"}, {"first_k_dense_replace", 1}});
+    EXPECT_EQ(std::get<MlpSpec>(spec.layers[0].ffn).activation, Activation::kGeluErf) << name;
+    EXPECT_EQ(Moe(spec, 1).expert.activation, Activation::kGeluErf) << name;
+    EXPECT_EQ(Moe(spec, 1).shared->mlp.activation, Activation::kGeluErf) << name;
+  }
+}
+
 TEST(LatentFamiliesTest, WhatIsNotSupportedIsNamed) {
   ExpectRefused("DeepseekV3ForCausalLM", {{"moe_layer_freq", 2}}, "moe_layer_freq");
-  ExpectRefused("DeepseekV3ForCausalLM", {{"hidden_act", "gelu"}}, "hidden_act");
+  ExpectRefused("DeepseekV3ForCausalLM", {{"hidden_act", "relu"}}, "hidden_act");
   ExpectRefused("DeepseekV3ForCausalLM", {{"scoring_func", "softmax"}}, "scoring_func");
   ExpectRefused("DeepseekV3ForCausalLM", {{"partial_rotary_factor", 0.5}}, "partial_rotary_factor");
   ExpectRefused("DeepseekV2ForCausalLM", {{"topk_method", "noaux_tc"}}, "topk_method");

@@ -2,145 +2,11 @@
 // bits.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
-#include "tests/engine/device/device_test_util.h"
+#include "tests/engine/device/attention_test_util.h"
 
 namespace moe::device_test {
 namespace {
-
-struct AttentionCase {
-  int64_t heads, kv_heads, head_dim, v_head_dim, window;
-};
-
-// A paged cache for sequences of up to `tokens`, its blocks in shuffled order, never-written parts full of NaN.
-struct Cache {
-  DType act;
-  std::vector<std::byte> k, v;
-  std::vector<std::vector<int32_t>> blocks;  // of each sequence
-  KvLayer layer;
-
-  Cache(const AttentionCase& c, DType act_dtype, int64_t sequences, int64_t tokens) : act(act_dtype) {
-    const int64_t per_sequence = (tokens + kKvBlockTokens - 1) / kKvBlockTokens;
-    const int64_t count = sequences * per_sequence;
-    const auto size = static_cast<int64_t>(DTypeSize(act));
-    // 0xffff and 0xffffffff are NaNs.
-    k.assign(static_cast<size_t>(count * c.kv_heads * kKvBlockTokens * c.head_dim * size), std::byte{0xff});
-    v.assign(static_cast<size_t>(count * c.kv_heads * kKvBlockTokens * c.v_head_dim * size), std::byte{0xff});
-    std::vector<int32_t> order(static_cast<size_t>(count));
-    std::iota(order.begin(), order.end(), 0);
-    std::shuffle(order.begin(), order.end(), std::mt19937(41));
-    for (int64_t s = 0; s < sequences; ++s) {
-      blocks.emplace_back(order.begin() + s * per_sequence, order.begin() + (s + 1) * per_sequence);
-    }
-    layer = {.k = k.data(), .v = v.data(), .num_blocks = count};
-  }
-};
-
-// All K elements by (block, head, token, d): the cpu backend keeps pairs of d of 32 tokens together in bf16, and turns
-// a block over in float32.
-std::vector<std::byte> KeysByToken(const Cache& cache, const AttentionCase& c, bool reference = false) {
-  if (reference) return cache.k;
-  const auto size = static_cast<int64_t>(DTypeSize(cache.act));
-  const int64_t block_bytes = kKvBlockTokens * c.head_dim * size;
-  std::vector<std::byte> out(cache.k.size());
-  for (int64_t b = 0; b < static_cast<int64_t>(out.size()) / block_bytes; ++b) {
-    for (int64_t t = 0; t < kKvBlockTokens; ++t) {
-      for (int64_t d = 0; d < c.head_dim; ++d) {
-        int64_t from = (d * kKvBlockTokens + t) * size;
-        if (cache.act == DType::kBF16 && d / 2 * 2 + 1 < c.head_dim) {
-          from = (d / 2 * kKvBlockTokens + t) * 4 + d % 2 * 2;
-        }
-        std::copy_n(&cache.k[b * block_bytes + from], size, &out[b * block_bytes + (t * c.head_dim + d) * size]);
-      }
-    }
-  }
-  return out;
-}
-
-AttentionSpec MakeSpec(const AttentionCase& c) {
-  AttentionSpec spec;
-  spec.num_heads = c.heads;
-  spec.num_kv_heads = c.kv_heads;
-  spec.head_dim = c.head_dim;
-  spec.v_head_dim = c.v_head_dim;
-  spec.window = c.window;
-  spec.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
-  return spec;
-}
-
-// The step: positions [first, first + count) of each sequence, rows in order of the slices.
-struct SliceOf {
-  int64_t sequence, first, count;
-};
-std::vector<MixerSlice> Slices(const Cache& cache, const std::vector<SliceOf>& parts) {
-  std::vector<MixerSlice> slices;
-  int64_t row = 0;
-  for (const SliceOf& p : parts) {
-    MixerSlice s;
-    s.row0 = row;
-    s.first_pos = p.first;
-    s.count = p.count;
-    s.blocks = cache.blocks[p.sequence];
-    slices.push_back(s);
-    row += p.count;
-  }
-  return slices;
-}
-
-// qkv of every position of every sequence, and the model's inputs around it.
-struct Inputs {
-  int64_t width, tokens;
-  std::vector<float> qkv;  // [sequences, tokens, width]
-  std::vector<float> cos, sin, q_norm, k_norm;
-  Inputs(const AttentionCase& c, int64_t sequences, int64_t num_tokens, uint32_t seed) : tokens(num_tokens) {
-    Random random(seed);
-    width = c.heads * c.head_dim + c.kv_heads * (c.head_dim + c.v_head_dim);
-    qkv = random.Floats(sequences * tokens * width);
-    cos = random.Floats(tokens * c.head_dim / 2);
-    sin = random.Floats(tokens * c.head_dim / 2);
-    q_norm = random.Floats(c.heads * c.head_dim);
-    k_norm = random.Floats(c.heads * c.head_dim);
-  }
-};
-
-struct StepOutput {
-  std::vector<float> q, out;
-};
-
-// Writes K and V of the parts and attends.
-StepOutput RunStep(Backend& backend, const AttentionSpec& spec, const Inputs& in, Cache& cache,
-                   const std::vector<SliceOf>& parts) {
-  const DType act = cache.act;
-  const std::vector<MixerSlice> slices = Slices(cache, parts);
-  const int64_t half = spec.rope ? spec.rope->rotary_dim / 2 : 0;
-  std::vector<float> qkv, cos, sin;
-  int64_t rows = 0;
-  for (const SliceOf& p : parts) {
-    const auto begin = in.qkv.begin() + (p.sequence * in.tokens + p.first) * in.width;
-    qkv.insert(qkv.end(), begin, begin + p.count * in.width);
-    cos.insert(cos.end(), in.cos.begin() + p.first * half, in.cos.begin() + (p.first + p.count) * half);
-    sin.insert(sin.end(), in.sin.begin() + p.first * half, in.sin.begin() + (p.first + p.count) * half);
-    rows += p.count;
-  }
-  std::vector<std::byte> q(static_cast<size_t>(rows * spec.num_heads * spec.head_dim) * DTypeSize(act));
-  std::vector<std::byte> out(static_cast<size_t>(rows * spec.num_heads * spec.v_head_dim) * DTypeSize(act));
-  QkvOp op;
-  op.spec = &spec;
-  op.qkv = qkv.data();
-  op.stride = in.width;
-  op.rows = rows;
-  op.q_norm = in.q_norm.data();
-  op.k_norm = in.k_norm.data();
-  op.cos = half > 0 ? cos.data() : nullptr;
-  op.sin = half > 0 ? sin.data() : nullptr;
-  op.slices = slices;
-  op.kv = cache.layer;
-  op.q_out = q.data();
-  backend.Qkv(op);
-  backend.Attention({.spec = &spec, .q = q.data(), .slices = slices, .kv = cache.layer, .out_act = out.data()});
-  return {ToFloats(act, q), ToFloats(act, out)};
-}
 
 std::vector<AttentionCase> Cases() {
   return {{4, 2, 64, 64, 0}, {6, 6, 32, 32, 0},   {8, 1, 128, 128, 0}, {2, 2, 8, 8, 0},
@@ -357,7 +223,6 @@ TEST(Attention, RelativeBias) {
   }
 }
 
-// A later position's NaN must not reach an earlier row of the same pass.
 // The query's factor multiplies the capped scores, not the query.
 TEST(Attention, ScaleOfCappedScores) {
   const AttentionCase c{4, 2, 16, 16, 0};
@@ -392,6 +257,7 @@ TEST(Attention, ScaleOfCappedScores) {
   }
 }
 
+// A later position's NaN must not reach an earlier row of the same pass.
 TEST(Attention, NanReachesOnlyRowsThatSeeIt) {
   const AttentionCase c{2, 1, 32, 32, 0};
   const AttentionSpec spec = MakeSpec(c);

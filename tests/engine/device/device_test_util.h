@@ -16,7 +16,7 @@ namespace moe::device_test {
 
 // Half the distance of 1 to the next float32, bfloat16: the largest relative error of one rounding.
 inline constexpr double kU = 0x1p-24;
-inline constexpr double kUBf16 = 0x1p-9;
+inline constexpr double kUBf16 = 0x1p-8;
 
 // The instruction sets this machine has.
 std::vector<CpuIsa> AvailableIsas();

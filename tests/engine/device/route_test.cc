@@ -68,7 +68,21 @@ std::vector<RouterSpec> Specs() {
       s.top_groups = 2;
       s.group_score = group_score;
       specs.push_back(s);
+      s.others_score_zero = true;
+      specs.push_back(s);
     }
+  }
+  for (auto score : {RouterSpec::Score::kSoftmax, RouterSpec::Score::kSigmoid}) {
+    RouterSpec s;
+    s.score = score;
+    s.normalize = RouterSpec::Normalize::kSum;
+    s.normalize_min = 1e-3f;
+    s.select_bias = s.select_by_logit = true;
+    specs.push_back(s);
+    s.select_by_logit = false;
+    s.logit_cap = 1.5f;
+    s.input_scale = 0.375f;
+    specs.push_back(s);
   }
   return specs;
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "loaders/architectures.h"
 #include "parallel/base/check.h"
 
 namespace moe {
@@ -16,15 +15,21 @@ std::unique_ptr<Backend> MakeBackend(const TestModelOptions& options, WorkerPool
   return std::move(*backend);
 }
 
-}  // namespace
-
-TestModel::TestModel(const std::string& directory, const TestModelOptions& options) {
+std::unique_ptr<ModelFiles> OpenOrDie(const std::string& directory) {
   auto files = OpenModelDirectory(directory);
   MOE_CHECK(files.ok()) << files.status();
-  files_ = std::move(*files);
+  return std::move(*files);
+}
+
+}  // namespace
+
+TestModel::TestModel(const std::string& directory, const TestModelOptions& options)
+    : TestModel(OpenOrDie(directory), options) {}
+
+TestModel::TestModel(std::unique_ptr<ModelFiles> files, const TestModelOptions& options) : files_(std::move(files)) {
   auto config = files_->Open("config.json");
   MOE_CHECK(config.ok()) << config.status();
-  auto description = ReadModelConfig((*config)->text());
+  auto description = ReadModelConfig((*config)->text(), "config.json", options.table);
   MOE_CHECK(description.ok()) << description.status();
   spec_ = std::move(description->spec);
   auto store = OpenWeightStore(*files_, &spec_, description->rules);

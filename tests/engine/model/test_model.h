@@ -9,6 +9,7 @@
 
 #include "engine/core/local_ranks.h"
 #include "engine/core/rank_worker.h"
+#include "loaders/architectures.h"
 #include "loaders/weight_store.h"
 
 namespace moe {
@@ -21,6 +22,7 @@ struct TestModelOptions {
   bool round_robin = false;  // placement; else linear
   int64_t kv_blocks = 512;   // per rank
   int64_t state_slots = 64;
+  std::span<const Architecture> table = Architectures();
 };
 
 // What a sequence got so far.
@@ -39,6 +41,7 @@ class TestModel {
  public:
   // Ends the process with a message when the checkpoint does not load: tests bring their own.
   TestModel(const std::string& directory, const TestModelOptions& options);
+  TestModel(std::unique_ptr<ModelFiles> files, const TestModelOptions& options);
 
   const ModelSpec& spec() const { return spec_; }
 
