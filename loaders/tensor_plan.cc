@@ -40,8 +40,8 @@ class Planner {
   // A rule for one layer's tensor may have the layer's number in its name.
   static std::string PatternOf(const TensorRule& rule, const CanonicalName& name) {
     if (rule.checkpoint.find('{') != std::string::npos) return rule.checkpoint;
-    CanonicalName written = ParseCanonicalName(rule.checkpoint);
-    return written.layer >= 0 && written.layer == name.layer ? std::move(written.pattern) : rule.checkpoint;
+    const CanonicalName written = ParseCanonicalName(rule.checkpoint);
+    return written.layer >= 0 && written.layer == name.layer ? written.pattern : rule.checkpoint;
   }
 
   PlannedTensors& GroupOf(const TensorNeed& need, const TensorRule& rule, const CanonicalName& name) {

@@ -35,7 +35,7 @@ GatedDeltaSpec ReadDelta(ConfigReader* config, int64_t num_heads, const NormSpec
 LightningSpec ReadLightning(ConfigReader* config, const ModelSpec& spec, int64_t num_heads, const NormSpec& norm) {
   LightningSpec lightning;
   lightning.num_heads = num_heads;
-  lightning.head_dim = config->IntOr("head_dim", spec.hidden_size / num_heads, 1, limits::kMaxHeadDim);
+  lightning.head_dim = config->IntOr("head_dim", 128, 1, limits::kMaxHeadDim);
   lightning.silu_qkv = config->BoolOr({"use_linear_silu", "linear_silu"}, false);
   lightning.query_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(lightning.head_dim)));
   if (config->BoolOr("use_qk_norm", true)) lightning.qk_norm = QkNorm::kPerHead;

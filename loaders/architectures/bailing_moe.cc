@@ -15,8 +15,8 @@ struct BailingDefaults {
   double theta = 10000.0;
   int64_t head_dim = 0;
   int64_t dense_layers = 1;
-  bool output_bias = true;             // use_bias concerns the output projection of the attention
-  bool all_biases = false;             // … and q, k, v and the MLPs
+  bool output_bias = true;             // use_bias concerns the output projection of the attention, and that alone
+  bool bias = false;                   // the default of use_bias
   bool normalizes_single = true;       // norm_topk_prob holds for one expert a token, too
   bool shared_width_is_total = false;  // moe_shared_expert_intermediate_size is of all shared experts together
 };
@@ -50,10 +50,9 @@ void ReadBailing(ConfigReader* config, ModelSpec* spec, TensorRules* rules, cons
   const NormSpec norm = ReadRmsNorm(config, defaults.eps);
   spec->final_norm = norm;
 
-  const bool bias = config->BoolOr("use_bias", false);
   AttentionSpec attn = ReadGroupedQueryAttention(config, *spec, defaults.head_dim);
-  attn.qkv_bias = config->BoolOr({"use_qkv_bias", "attention_bias"}, false) || (defaults.all_biases && bias);
-  attn.output_bias = defaults.output_bias && bias;
+  attn.qkv_bias = config->BoolOr({"use_qkv_bias", "attention_bias"}, false);
+  attn.output_bias = config->BoolOr("use_bias", defaults.bias) && defaults.output_bias;
   if (config->BoolOr("use_qk_norm", defaults.qk_norm)) attn.qk_norm = QkNorm::kPerHead;
   attn.qk_norm_spec = norm;
   const int64_t rotary_dim = config->IntOr("rotary_dim", attn.head_dim, 2, limits::kMaxHeadDim);
@@ -70,7 +69,6 @@ void ReadBailing(ConfigReader* config, ModelSpec* spec, TensorRules* rules, cons
                            ? RouterSpec::Score::kSoftmax
                            : RouterSpec::Score::kSigmoid;
   MoeSpec moe = ReadDeepseekMoe(config, moe_defaults);
-  moe.expert.bias = defaults.all_biases && bias;
   moe.router.select_bias = config->BoolOr("moe_router_enable_expert_bias", defaults.select_bias);
   if (moe.top_k == 1 && !defaults.normalizes_single) moe.router.normalize = RouterSpec::Normalize::kNone;
   if (moe.shared) {
@@ -79,10 +77,8 @@ void ReadBailing(ConfigReader* config, ModelSpec* spec, TensorRules* rules, cons
                       defaults.shared_width_is_total ? moe.shared->mlp.intermediate_size : moe.expert.intermediate_size,
                       1, limits::kMaxInner);
     moe.shared->mlp.intermediate_size = defaults.shared_width_is_total ? width : width * moe.shared->count;
-    moe.shared->mlp.bias = moe.expert.bias;
   }
-  AddPreNormLayers(config, spec, norm, attn, moe, ReadMlpLayerTypes(config, num_layers, defaults.dense_layers),
-                   moe.expert.bias);
+  AddPreNormLayers(config, spec, norm, attn, moe, ReadMlpLayerTypes(config, num_layers, defaults.dense_layers));
   AddNames(rules, attn, moe.num_experts);
   IgnoreCommon(rules, config, "model.", num_layers);
 }
@@ -96,17 +92,19 @@ void ReadBailingMoe(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
                .qk_norm = false,
                .eps = 1e-5,
                .dense_layers = 0,
-               .all_biases = true,
+               .bias = true,
                .normalizes_single = false});
 }
 
 void ReadBailingMoeV2(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
-  ReadBailing(config, spec, rules, {.moe = {.n_group = 8, .topk_group = 4}, .normalizes_single = false});
+  ReadBailing(config, spec, rules,
+              {.moe = {.n_group = 8, .topk_group = 4}, .theta = 600000.0, .head_dim = 128, .normalizes_single = false});
 }
 
 void ReadParam2Moe(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
-  ReadBailing(config, spec, rules,
-              {.moe = {.n_group = 8, .topk_group = 4}, .theta = 600000.0, .shared_width_is_total = true});
+  ReadBailing(
+      config, spec, rules,
+      {.moe = {.n_group = 8, .topk_group = 4}, .theta = 600000.0, .head_dim = 128, .shared_width_is_total = true});
 }
 
 void ReadSarvamMoe(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {

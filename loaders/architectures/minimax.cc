@@ -121,7 +121,7 @@ void ReadMiniMaxText01(ConfigReader* config, ModelSpec* spec, TensorRules* rules
   lightning.num_heads = attn.num_heads;
   lightning.head_dim = attn.head_dim;
   lightning.silu_qkv = true;
-  lightning.norm = {NormKind::kRms, 1e-5f};
+  lightning.norm = {NormKind::kRms, 1e-6f};  // not rms_norm_eps
   const MoeSpec moe = ReadMoe(config);
   const ResidualSpec after_full =
       ReadResidual(config, "layernorm_full_attention_alpha", "layernorm_full_attention_beta", post_norm);

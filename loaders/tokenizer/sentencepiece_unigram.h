@@ -1,4 +1,5 @@
-// SentencePiece's Unigram: of all ways to write a word as pieces, the one with the greatest sum of scores.
+// SentencePiece's Unigram: of all ways to write a word as pieces, the one with the greatest sum of scores. Which of
+// equal ones that is depends on rounding: the arithmetic is that of SentencePiece 0.2.3.
 #ifndef MOE_LOADERS_TOKENIZER_SENTENCEPIECE_UNIGRAM_H_
 #define MOE_LOADERS_TOKENIZER_SENTENCEPIECE_UNIGRAM_H_
 
@@ -33,7 +34,6 @@ class SentencePieceUnigram : public SentencePieceModel {
 
   ByteTrie trie_;
   float unknown_score_;
-  float greatest_score_;
 };
 
 }  // namespace moe

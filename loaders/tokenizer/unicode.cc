@@ -58,6 +58,23 @@ void OrderMarks(std::vector<utf8proc_int32_t>* points) {
   }
 }
 
+void Compose(std::vector<utf8proc_int32_t>* points) {
+  // It composes with nothing, but utf8proc takes it for a final consonant of Hangul, the one before the first, and
+  // drops it: the parts between are composed one by one.
+  constexpr utf8proc_int32_t kNoFinalConsonant = 0x11A7;
+  constexpr auto kOptions = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+  auto end_of_result = points->begin();
+  for (auto begin = points->begin(); begin != points->end();) {
+    auto end = std::find(begin, points->end(), kNoFinalConsonant);
+    const auto length = utf8proc_normalize_utf32(points->data() + (begin - points->begin()), end - begin, kOptions);
+    MOE_CHECK(length >= 0);
+    end_of_result = std::copy_n(begin, length, end_of_result);
+    if (end != points->end()) *end_of_result++ = *end++;
+    begin = end;
+  }
+  points->erase(end_of_result, points->end());
+}
+
 }  // namespace
 
 bool IsWhiteSpace(char32_t c) {
@@ -108,10 +125,7 @@ std::string Normalize(NormalForm form, std::string_view text) {
   std::vector<utf8proc_int32_t> points = Decompose(text, static_cast<utf8proc_option_t>(options));
   OrderMarks(&points);
   if (form == NormalForm::kNfc || form == NormalForm::kNfkc) {
-    const auto compose = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-    const auto length = utf8proc_normalize_utf32(points.data(), static_cast<utf8proc_ssize_t>(points.size()), compose);
-    MOE_CHECK(length >= 0);
-    points.resize(static_cast<size_t>(length));
+    Compose(&points);
   }
   std::string result;
   result.reserve(text.size());

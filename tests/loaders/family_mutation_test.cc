@@ -217,11 +217,11 @@ TEST_P(FamilyMutation, Contradictions) {
     }
     for (const char* count : {"hidden_size", "vocab_size", "num_attention_heads", "num_experts", "num_local_experts",
                               "n_routed_experts", "moe_num_experts", "moe_intermediate_size"}) {
-      // Only there: objects inside repeat some of these names.
-      if (field != count || (path.parent_pointer() != json::json_pointer() &&
-                             path.parent_pointer() != json::json_pointer("/text_config"))) {
-        continue;
-      }
+      // Only there: other objects repeat some of these names, as the object around the text model's does.
+      const json::json_pointer text("/text_config");
+      const bool inside = path.parent_pointer() == text;
+      const bool outside = path.parent_pointer().empty() && !config_.contains(text / field);
+      if (field != count || (!inside && !outside)) continue;
       refuse(-1);
       if (field != "moe_intermediate_size") refuse(0);
       refuse(int64_t{1} << 40);
@@ -324,7 +324,9 @@ TEST_P(TensorMutation, Tensors) {
     Remove(name, &header, &data);
     const Status missing = Open(header, data);
     if (needed) {
-      ExpectNamed(missing, name, "without " + name);
+      // Another tensor may go by one of its names, and be found too large or too small.
+      const bool taken = std::string(missing.message()).find("has the shape") != std::string::npos;
+      if (!taken) ExpectNamed(missing, name, "without " + name);
     } else {
       EXPECT_TRUE(missing.ok()) << "without the unused " << name << ": " << missing;
     }

@@ -81,6 +81,58 @@ TEST(ModelLoaderTest, TemplateFileWinsOverTheConfig) {
   EXPECT_EQ(Prompt(**model), "file <s> hell");
 }
 
+// A serialized SentencePiece model of the pieces "<unk>", "<s>", "▁", "h", "e" and "▁he".
+std::string TinySentencePiece() {
+  std::string model;
+  int score = 0;
+  for (const auto& [text, type] :
+       {std::pair<std::string, char>("<unk>", 2), {"<s>", 3}, {"▁", 1}, {"h", 1}, {"e", 1}, {"he", 1}, {"▁he", 1}}) {
+    // Scores are -0, -1, …: only their order counts here.
+    const float value = -static_cast<float>(score++);
+    const std::string piece = std::string("\x0A") + static_cast<char>(text.size()) + text + "\x15" +
+                              std::string(reinterpret_cast<const char*>(&value), 4) + "\x18" + type;
+    model += std::string("\x0A") + static_cast<char>(piece.size()) + piece;
+  }
+  return model + "\x12\x02\x18\x02";  // trainer_spec.model_type: BPE
+}
+
+TEST(ModelLoaderTest, FilesInPlaceOfTokenizerJson) {
+  FileMap files = SoundFiles();
+  files.erase("tokenizer.json");
+  files["tokenizer_config.json"] = R"({"chat_template": "{{ bos_token }}he"})";
+  files["tokenizer.model"] = TinySentencePiece();
+  auto model = Load(files);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(Prompt(**model), "<s>he");  // The name is the file's own.
+  EXPECT_EQ(*(*model)->tokenizer->Encode("<s>he h", {}), (std::vector<int32_t>{1, 6, 2, 3}));
+  files["added_tokens.json"] = R"({"<x>": 7})";
+  model = Load(files);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(*(*model)->tokenizer->Encode("<x>h", {}), (std::vector<int32_t>{7, 2, 3}));
+  files["added_tokens.json"] = R"({"<x>": 70})";
+  ExpectError(files, "INVALID", "tokenizer.model", "vocab_size");
+  files["tokenizer.model"].resize(20);
+  ExpectError(files, "CORRUPT", "tokenizer.model", "field");
+
+  files = SoundFiles();
+  files.erase("tokenizer.json");
+  files["tokenizer_config.json"] =
+      R"({"tokenizer_class": "TikTokenTokenizer", "chat_template": "{{ tools | tojson }}"})";
+  files["tiktoken.model"] = "aA== 0\nZQ== 1\naGU= 2\n";
+  model = Load(files);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(*(*model)->tokenizer->Encode("heeh", {}), (std::vector<int32_t>{2, 1, 0}));
+  // As Kimi's class does it.
+  ChatRenderInput input;
+  input.messages = nlohmann::ordered_json::parse(R"([{"role": "user", "content": ""}])");
+  input.tools =
+      nlohmann::ordered_json::parse(R"([{"type": "function", "function": {"b": [{"d": 1, "c": 2}], "a": 3}}])");
+  EXPECT_EQ(JoinPieces(*(*model)->chat_template->Render(input)),
+            R"([{"function": {"a": 3, "b": [{"c": 2, "d": 1}]}, "type": "function"}])");
+  files["tiktoken.model"] = "aA== 0\nZQ=";
+  ExpectError(files, "CORRUPT", "tiktoken.model", "line 2");
+}
+
 TEST(ModelLoaderTest, BadTemplates) {
   FileMap files = SoundFiles();
   files["chat_template.jinja"] = "{% for %}";

@@ -163,6 +163,25 @@ TEST(RecurrentFamiliesTest, BailingHybrid) {
   EXPECT_EQ(MixerOf<GatedDeltaSpec>(spec, 0).k_dim(), 6);
 }
 
+// Ling 3.0: clamped activations in some layers, of routed and shared experts by themselves.
+TEST(RecurrentFamiliesTest, BailingHybridSwigluLimits) {
+  json config = Basics("BailingMoeV3ForCausalLM", kMla);
+  config.update({{"n_group", 2}, {"topk_group", 1}, {"qk_rope_head_dim", 4}});
+  config["expert_swiglu_limit_list"] = {0, 0, 0, 4};
+  config["share_expert_swiglu_limit_list"] = {0, 0, 5, 7.5};
+  const ModelSpec spec = Spec(config);
+  const auto& second = std::get<MoeSpec>(spec.layers[2].ffn);
+  const auto& last = std::get<MoeSpec>(spec.layers[3].ffn);
+  EXPECT_EQ(second.expert.limit, 0);
+  EXPECT_EQ(second.shared->mlp.limit, 5);
+  EXPECT_EQ(last.expert.limit, 4);
+  EXPECT_EQ(last.shared->mlp.limit, 7.5f);
+  config["expert_swiglu_limit_list"] = {0, 4};
+  EXPECT_NE(Failure(config).find("expert_swiglu_limit_list"), std::string::npos);
+  config["expert_swiglu_limit_list"] = {0, 0, 0, -1};
+  EXPECT_NE(Failure(config).find("expert_swiglu_limit_list"), std::string::npos);
+}
+
 TEST(RecurrentFamiliesTest, BailingMoeV25) {
   json config = Basics("BailingMoeV2_5ForCausalLM", kMla);
   config.update({{"layer_group_size", 3}, {"n_group", 2}, {"topk_group", 1}, {"head_dim", 8}, {"group_norm_size", 2}});

@@ -3,7 +3,8 @@
 model_executor/models/arctic.py: every `moe_layer_frequency`-th layer has experts (softmax, renormalised), the others an
 MLP of the same width. With parallel_attn_mlp_res (vLLM reads use_residual) a layer with experts is
 
-    a = h + attention(input_layernorm(h));  h' = a + residual_mlp(residual_layernorm(a)) + moe(post_attention_layernorm(h))
+    a = h + attention(input_layernorm(h))
+    h' = a + residual_mlp(residual_layernorm(a)) + moe(post_attention_layernorm(h))
 
 so the experts read the layer's input, and the residual MLP is as wide as the hidden state.
 """
@@ -113,5 +114,5 @@ def forward(config, w, ids):
 
 if __name__ == "__main__":
     c.main(__file__, CONFIG, make_weights, forward, CONFIG["num_local_experts"], SEED,
-           "experts on every second layer, reading the layer's input beside a residual MLP; softmax top-2 renormalised; "
-           "dense layers between")
+           "experts on every second layer, reading the layer's input beside a residual MLP; softmax top-2 "
+           "renormalised; dense layers between")

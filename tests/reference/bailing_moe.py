@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Ling-lite-1.5 (BailingMoeForCausalLM), from inclusionAI/Ling models/modeling_bailing_moe.py and "Every FLOP Counts"
 (2025): llama-like, fused query_key_value rows [all q | all k | all v], softmax router with renormalisation, shared
-experts as one MLP, and `norm_head`: each column of the head over its L2 norm (+ 1e-7).
+experts as one MLP, and `norm_head`: each column of the head over its L2 norm (+ 1e-7). use_bias concerns the output
+projection of the attention only (vLLM gives query_key_value and the MLPs one, too; the releases have none).
 """
 import numpy as np
 
 import common as c
 
-SEED = 365
+SEED = 27
 CONFIG = {
     "architectures": ["BailingMoeForCausalLM"],
     "attention_dropout": 0.0,
@@ -39,7 +40,7 @@ CONFIG = {
     "rope_theta": 600000,
     "tie_word_embeddings": False,
     "torch_dtype": "float32",
-    "use_bias": False,
+    "use_bias": True,
     "use_cache": True,
     "use_qkv_bias": True,
     "use_sliding_window": False,
@@ -69,6 +70,7 @@ def make_weights(config, seed):
         w.matrix(p + "attention.query_key_value", (heads + 2 * kv) * d, hidden)
         w.vector(p + "attention.query_key_value.bias", (heads + 2 * kv) * d, 0.3)
         w.matrix(p + "attention.dense", hidden, heads * d)
+        w.vector(p + "attention.dense.bias", hidden, 0.3)
         w.norm(p + "post_attention_layernorm", hidden)
         if layer < config["first_k_dense_replace"]:
             make_mlp(w, p + "mlp.", hidden, config["intermediate_size"])
@@ -110,4 +112,5 @@ def forward(config, w, ids):
 
 if __name__ == "__main__":
     c.main(__file__, CONFIG, make_weights, forward, CONFIG["num_experts"], SEED,
-           "fused query_key_value with bias, softmax top-3 renormalised, two shared experts, dense first layer, norm_head")
+           "fused query_key_value and dense with biases, softmax top-3 renormalised, two shared experts, dense first "
+           "layer, norm_head")

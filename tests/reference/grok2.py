@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """grok-2 (Grok1ForCausalLM), from SGLang srt/models/grok.py (the engine xAI publishes it for) and vLLM 0.23
-model_executor/models/grok1.py: a norm before and after both sub-layers, attention scores capped by a tanh, router logits
-capped, softmax over all experts without renormalisation, a dense MLP beside the experts, (moe + mlp) / sqrt(2), gelu in
-its exact form in both. Embeddings are scaled, logits scaled and then capped (SGLang; vLLM caps first). rope_type
-"original" is the plain rotation. Queries at positions p > attn_temperature_len = n: capped scores times
+model_executor/models/grok1.py: a norm before and after both sub-layers, attention scores capped by a tanh, router
+logits capped, softmax over all experts without renormalisation, a dense MLP beside the experts, (moe + mlp) / sqrt(2),
+gelu in its exact form in both. Embeddings are scaled, logits scaled and then capped (SGLang; vLLM caps first).
+rope_type "original" is the plain rotation. Queries at positions p > attn_temperature_len = n: capped scores times
 log2(p) / log2(n) (SGLang's attention kernels, xai_temperature_len; vLLM leaves it out).
 """
 import math

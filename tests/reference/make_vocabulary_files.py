@@ -8,6 +8,7 @@ SentencePiece's; special tokens, and all text on the way back, are those of tran
 agree with SentencePiece about plain text. Files of Kimi, Hunyuan and Qwen: tiktoken's, with the pattern, the special
 tokens and the limits that the families' published tokenizer classes have.
 """
+
 import base64
 import collections
 import io
@@ -25,13 +26,48 @@ from sentencepiece import sentencepiece_model_pb2
 
 DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data")
 TEXTS = [case["text"] for case in json.load(open(os.path.join(DATA, "tokenizers/mixtral/cases.json")))["encode"]]
-TEXTS += ["▁", "▁a", " ▁ a", "a▁b", " a", "   a  b   ", "<0x41>", "\u3000wide\u3000space", "x\x00y", "ﬁne ﬂow ½ ① Å", "caf\u0065\u0301",
-          "日本語のテキストと漢字かな交じり", "中文字符ABC中文", "HelloWorld fooBar XMLHttpRequest", "don't DON'T it'S", "1234567890 1 22 333 4444",
-          "e\u0301\u0302 combining", "ſſ 's ſ 'ſ", "\x1c\x1d a\x1fb \x85c", "zz qq xx jj zq", "<ud><ud>", "x<ud>y <ud> z", "new york new  york"]
+TEXTS += [
+    "▁",
+    "▁a",
+    " ▁ a",
+    "a▁b",
+    " a",
+    "   a  b   ",
+    "<0x41>",
+    "\u3000wide\u3000space",
+    "x\x00y",
+    "ﬁne ﬂow ½ ① Å",
+    "caf\u0065\u0301",
+    "日本語のテキストと漢字かな交じり",
+    "中文字符ABC中文",
+    "HelloWorld fooBar XMLHttpRequest",
+    "don't DON'T it'S",
+    "1234567890 1 22 333 4444",
+    "e\u0301\u0302 combining",
+    "ſſ 's ſ 'ſ",
+    "\x1c\x1d a\x1fb \x85c",
+    "zz qq xx jj zq",
+    "<ud><ud>",
+    "x<ud>y <ud> z",
+    "new york new  york",
+]
 # Words that train the vocabularies: enough for joins of several lengths.
-CORPUS = [line for line in open(os.path.join(DATA, "demo/validation.txt"), encoding="utf-8").read().split("\n") if line][:150]
-CORPUS += ["Hello world, hello World", "HelloWorld fooBar XMLHttpRequest", "日本語のテキストと漢字", "今天天气很好，我们去公园。", "中文字符",
-           "Привет, мир!", "naïve café déjà vu", "don't it's we'll I'm", "1234567890 12 123", "    four spaces\n\ttab", "ﬁne ½ Å"]
+CORPUS = [
+    line for line in open(os.path.join(DATA, "demo/validation.txt"), encoding="utf-8").read().split("\n") if line
+][:150]
+CORPUS += [
+    "Hello world, hello World",
+    "HelloWorld fooBar XMLHttpRequest",
+    "日本語のテキストと漢字",
+    "今天天气很好，我们去公园。",
+    "中文字符",
+    "Привет, мир!",
+    "naïve café déjà vu",
+    "don't it's we'll I'm",
+    "1234567890 12 123",
+    "    four spaces\n\ttab",
+    "ﬁne ½ Å",
+]
 
 
 def write(directory, name, content):
@@ -47,8 +83,12 @@ def write_json(directory, name, value):
 def write_cases(directory, file, vocab_size, encode, decode):
     lines = [json.dumps(case, ensure_ascii=True) for case in encode]
     decode_lines = [json.dumps(case, ensure_ascii=True) for case in decode]
-    write(directory, "cases.json", '{"file": %s, "vocab_size": %d,\n"encode": [\n%s],\n"decode": [\n%s]}\n' % (
-        json.dumps(file), vocab_size, ",\n".join(lines), ",\n".join(decode_lines)))
+    write(
+        directory,
+        "cases.json",
+        '{"file": %s, "vocab_size": %d,\n"encode": [\n%s],\n"decode": [\n%s]}\n'
+        % (json.dumps(file), vocab_size, ",\n".join(lines), ",\n".join(decode_lines)),
+    )
 
 
 # SentencePiece
@@ -57,7 +97,13 @@ def write_cases(directory, file, vocab_size, encode, decode):
 def train(**options):
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(CORPUS), model_writer=model, character_coverage=1.0, num_threads=1, minloglevel=2, **options)
+        sentence_iterator=iter(CORPUS),
+        model_writer=model,
+        character_coverage=1.0,
+        num_threads=1,
+        minloglevel=2,
+        **options,
+    )
     proto = sentencepiece_model_pb2.ModelProto()
     proto.ParseFromString(model.getvalue())
     proto.trainer_spec.ClearField("input")
@@ -68,8 +114,9 @@ def plain(text, markers):
     return not any(marker in text for marker in markers)
 
 
-def sentencepiece_kind(directory, proto, config, special_texts, added_tokens=None, transformers_agrees=lambda text: True,
-                       always_first=True):
+def sentencepiece_kind(
+    directory, proto, config, special_texts, added_tokens=None, transformers_agrees=lambda text: True, always_first=True
+):
     """`special_texts`: texts with added tokens. `transformers_agrees`: false where transformers is known to differ."""
     model = proto.SerializeToString()
     write(directory, "tokenizer.model", model)
@@ -113,8 +160,15 @@ def sentencepiece_kind(directory, proto, config, special_texts, added_tokens=Non
             ids = expected
         else:
             with_special = tokenizer.encode(text)
-        encode.append({"text": text, "ids": ids, "ids_with_special": with_special, "decoded": decode(ids, False),
-                       "decoded_skip_special": decode(with_special, True)})
+        encode.append(
+            {
+                "text": text,
+                "ids": ids,
+                "ids_with_special": with_special,
+                "decoded": decode(ids, False),
+                "decoded_skip_special": decode(with_special, True),
+            }
+        )
     if num_different > 0:
         print(directory, "transformers cuts", num_different, "texts differently; SentencePiece counts")
     byte = {piece.piece: i for i, piece in enumerate(proto.pieces) if piece.type == piece.BYTE}
@@ -127,7 +181,15 @@ def sentencepiece_kind(directory, proto, config, special_texts, added_tokens=Non
 
 
 def added(content, special=True, **flags):
-    return {"content": content, "lstrip": False, "rstrip": False, "single_word": False, "normalized": False, "special": special, **flags}
+    return {
+        "content": content,
+        "lstrip": False,
+        "rstrip": False,
+        "single_word": False,
+        "normalized": False,
+        "special": special,
+        **flags,
+    }
 
 
 def make_sentencepiece(root):
@@ -135,53 +197,137 @@ def make_sentencepiece(root):
         return os.path.join(root, name)
 
     # As Mixtral: BPE with bytes, text as it is, a space in front. A piece is renamed, and tokens stand behind the model's.
-    proto = train(model_type="bpe", vocab_size=460, byte_fallback=True, normalization_rule_name="identity",
-                  remove_extra_whitespaces=False, user_defined_symbols=["<free>", "<ud>", "york new"])
+    proto = train(
+        model_type="bpe",
+        vocab_size=460,
+        byte_fallback=True,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        user_defined_symbols=["<free>", "<ud>", "york new"],
+    )
     size = len(proto.pieces)
-    config = {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True, "bos_token": "<s>", "eos_token": "</s>",
-              "unk_token": "<unk>", "pad_token": None,
-              "added_tokens_decoder": {"0": added("<unk>"), "1": added("<s>"), "2": added("</s>"), "3": added("<|start|>"),
-                                       str(size): added("<|im_end|>"), str(size + 1): added("<tool>", special=False),
-                                       str(size + 2): added("<mask>", lstrip=True)}}
-    special = ["<s>", "<s>Hello", "a<s>b", "<s> hi</s> ho", "<|start|>x<|im_end|>\n y", "a <tool> b<tool>c",
-               "a  <mask> b", "<unk> x", "<|im_end|><|im_end|>", " <s>", "<s>▁a", "<s>日本"]
+    config = {
+        "tokenizer_class": "LlamaTokenizer",
+        "add_bos_token": True,
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "unk_token": "<unk>",
+        "pad_token": None,
+        "added_tokens_decoder": {
+            "0": added("<unk>"),
+            "1": added("<s>"),
+            "2": added("</s>"),
+            "3": added("<|start|>"),
+            str(size): added("<|im_end|>"),
+            str(size + 1): added("<tool>", special=False),
+            str(size + 2): added("<mask>", lstrip=True),
+        },
+    }
+    special = [
+        "<s>",
+        "<s>Hello",
+        "a<s>b",
+        "<s> hi</s> ho",
+        "<|start|>x<|im_end|>\n y",
+        "a <tool> b<tool>c",
+        "a  <mask> b",
+        "<unk> x",
+        "<|im_end|><|im_end|>",
+        " <s>",
+        "<s>▁a",
+        "<s>日本",
+    ]
     sentencepiece_kind(path("bpe"), proto, config, special)
 
     # Unigram with character rules and without superfluous spaces. No tokenizer_config.json.
     rules = tempfile.NamedTemporaryFile("w", suffix=".tsv", delete=False, encoding="utf-8")
     with rules:
-        for source, target in [("ﬁ", "fi"), ("½", "1/2"), ("Å", "å"), ("\u00e9", "e"), ("e\u0301", "e"), ("\t", " "), ("\u3000", " "),
-                               ("\x01", ""), ("①", "(1)"), ("ab", "ba"), ("\n", "  "), ("日本", "JP")]:
+        for source, target in [
+            ("ﬁ", "fi"),
+            ("½", "1/2"),
+            ("Å", "å"),
+            ("\u00e9", "e"),
+            ("e\u0301", "e"),
+            ("\t", " "),
+            ("\u3000", " "),
+            ("\x01", ""),
+            ("①", "(1)"),
+            ("ab", "ba"),
+            ("\n", "  "),
+            ("日本", "JP"),
+        ]:
             rules.write("%s\t%s\n" % (" ".join("%X" % ord(c) for c in source), " ".join("%X" % ord(c) for c in target)))
-    proto = train(model_type="unigram", vocab_size=560, byte_fallback=True, normalization_rule_tsv=rules.name,
-                  user_defined_symbols=["<ud>", "york new", "½½"], control_symbols=["<ctl>"])
+    proto = train(
+        model_type="unigram",
+        vocab_size=560,
+        byte_fallback=True,
+        normalization_rule_tsv=rules.name,
+        user_defined_symbols=["<ud>", "york new", "½½"],
+        control_symbols=["<ctl>"],
+    )
     os.unlink(rules.name)
     proto.normalizer_spec.ClearField("normalization_rule_tsv")
     # transformers' character rules work on whole clusters, and spaces are cut off elsewhere.
-    sentencepiece_kind(path("unigram"), proto, None, ["<s>", "<ctl>a", "x<ctl> y</s>  ", "  <s>  "],
-                       transformers_agrees=lambda text: False)
+    sentencepiece_kind(
+        path("unigram"),
+        proto,
+        None,
+        ["<s>", "<ctl>a", "x<ctl> y</s>  ", "  <s>  "],
+        transformers_agrees=lambda text: False,
+    )
 
     # Unigram where unknown characters stay unknown; the space in front of the text only.
-    proto = train(model_type="unigram", vocab_size=300, normalization_rule_name="identity", remove_extra_whitespaces=False)
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "legacy": False, "add_eos_token": False, "eos_token": "</s>",
-              "additional_special_tokens": ["<|a|>", "<s>"]}
-    sentencepiece_kind(path("unigram_unknown"), proto, config, ["<s>", "a<s>b", "<|a|> b", "b <|a|>  b", "<s><s>a"],
-                       always_first=False)
+    proto = train(
+        model_type="unigram", vocab_size=300, normalization_rule_name="identity", remove_extra_whitespaces=False
+    )
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "legacy": False,
+        "add_eos_token": False,
+        "eos_token": "</s>",
+        "additional_special_tokens": ["<|a|>", "<s>"],
+    }
+    sentencepiece_kind(
+        path("unigram_unknown"), proto, config, ["<s>", "a<s>b", "<|a|> b", "b <|a|>  b", "<s><s>a"], always_first=False
+    )
 
     # As ERNIE 4.5: no space in front, tokens in added_tokens.json.
-    proto = train(model_type="bpe", vocab_size=440, byte_fallback=True, normalization_rule_name="identity",
-                  remove_extra_whitespaces=False, add_dummy_prefix=False, control_symbols=["<mask:1>", "<cls>"],
-                  allow_whitespace_only_pieces=True)
+    proto = train(
+        model_type="bpe",
+        vocab_size=440,
+        byte_fallback=True,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        add_dummy_prefix=False,
+        control_symbols=["<mask:1>", "<cls>"],
+        allow_whitespace_only_pieces=True,
+    )
     size = len(proto.pieces)
-    config = {"tokenizer_class": "Ernie4_5_Tokenizer", "bos_token": "<s>", "cls_token": "<|begin_of_sentence|>",
-              "eos_token": "</s>", "sep_token": "<|end_of_sentence|>", "pad_token": "<unk>", "unk_token": "<unk>"}
-    sentencepiece_kind(path("bpe_ernie"), proto, config,
-                       ["<|begin_of_sentence|>User: hi\nAssistant: ", "<mask:1> x<cls>", "<|end_of_sentence|> <|end_of_sentence|>"],
-                       added_tokens={"<|begin_of_sentence|>": size, "<|end_of_sentence|>": size + 1})
+    config = {
+        "tokenizer_class": "Ernie4_5_Tokenizer",
+        "bos_token": "<s>",
+        "cls_token": "<|begin_of_sentence|>",
+        "eos_token": "</s>",
+        "sep_token": "<|end_of_sentence|>",
+        "pad_token": "<unk>",
+        "unk_token": "<unk>",
+    }
+    sentencepiece_kind(
+        path("bpe_ernie"),
+        proto,
+        config,
+        ["<|begin_of_sentence|>User: hi\nAssistant: ", "<mask:1> x<cls>", "<|end_of_sentence|> <|end_of_sentence|>"],
+        added_tokens={"<|begin_of_sentence|>": size, "<|end_of_sentence|>": size + 1},
+    )
 
     # Against the grain: equal scores, unused pieces, pieces whose characters are unknown, space at the end of words.
-    proto = train(model_type="bpe", vocab_size=330, normalization_rule_name="identity", user_defined_symbols=["<ud>"],
-                  treat_whitespace_as_suffix=True)
+    proto = train(
+        model_type="bpe",
+        vocab_size=330,
+        normalization_rule_name="identity",
+        user_defined_symbols=["<ud>"],
+        treat_whitespace_as_suffix=True,
+    )
     for i, piece in enumerate(proto.pieces):
         if piece.type != piece.NORMAL:
             continue
@@ -191,7 +337,12 @@ def make_sentencepiece(root):
         if piece.piece in "lhÅ":
             piece.piece = "☃" + piece.piece + "☃"
     sentencepiece_kind(path("bpe_odd"), proto, None, [], transformers_agrees=lambda text: False)
-    proto = train(model_type="unigram", vocab_size=330, normalization_rule_name="identity", user_defined_symbols=["<ud>", "he", "▁w"])
+    proto = train(
+        model_type="unigram",
+        vocab_size=330,
+        normalization_rule_name="identity",
+        user_defined_symbols=["<ud>", "he", "▁w"],
+    )
     for i, piece in enumerate(proto.pieces):
         if piece.type == piece.NORMAL and len(piece.piece) > 1:
             piece.score = -float(i // 40) * 0.7
@@ -202,13 +353,22 @@ def make_sentencepiece(root):
 
 # tiktoken
 
-KIMI_PATTERN = "|".join([
-    r"""[\p{Han}]+""",
-    r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?""",
-    r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?""",
-    r"""\p{N}{1,3}""", r""" ?[^\s\p{L}\p{N}]+[\r\n]*""", r"""\s*[\r\n]+""", r"""\s+(?!\S)""", r"""\s+"""])
-DIGIT_PATTERN = (r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"""
-                 r"""|\s+(?!\S)|\s+""")
+KIMI_PATTERN = "|".join(
+    [
+        r"""[\p{Han}]+""",
+        r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?""",
+        r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?""",
+        r"""\p{N}{1,3}""",
+        r""" ?[^\s\p{L}\p{N}]+[\r\n]*""",
+        r"""\s*[\r\n]+""",
+        r"""\s+(?!\S)""",
+        r"""\s+""",
+    ]
+)
+DIGIT_PATTERN = (
+    r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"""
+    r"""|\s+(?!\S)|\s+"""
+)
 
 
 def train_ranks(pattern, size):
@@ -222,7 +382,7 @@ def train_ranks(pattern, size):
             i = 0
             while i + 1 < len(word):
                 if (word[i], word[i + 1]) == pair:
-                    word[i:i + 2] = [pair[0] + pair[1]]
+                    word[i : i + 2] = [pair[0] + pair[1]]
                 i += 1
     return ranks
 
@@ -234,7 +394,7 @@ def rank_lines(ranks):
 def bounded(text):
     """The cuts of Kimi's class: 400,000 characters, and 25,000 of one kind."""
     for begin in range(0, len(text), 400_000):
-        chunk = text[begin:begin + 400_000]
+        chunk = text[begin : begin + 400_000]
         start, length, space = 0, 0, chunk[0].isspace()
         for i, c in enumerate(chunk):
             if c.isspace() != space:
@@ -247,7 +407,9 @@ def bounded(text):
         yield chunk[start:]
 
 
-def tiktoken_kind(directory, file, lines, config, encoding, skipped, special_texts, vocab_size, prepare=lambda text: [text]):
+def tiktoken_kind(
+    directory, file, lines, config, encoding, skipped, special_texts, vocab_size, prepare=lambda text: [text]
+):
     write(directory, file, lines)
     if config is not None:
         write_json(directory, "tokenizer_config.json", config)
@@ -258,8 +420,15 @@ def tiktoken_kind(directory, file, lines, config, encoding, skipped, special_tex
     encode = []
     for text in TEXTS + special_texts:
         ids = [i for part in prepare(text) for i in encoding.encode(part, allowed_special="all", disallowed_special=())]
-        encode.append({"text": text, "ids": ids, "ids_with_special": ids, "decoded": decode(ids, False),
-                       "decoded_skip_special": decode(ids, True)})
+        encode.append(
+            {
+                "text": text,
+                "ids": ids,
+                "ids_with_special": ids,
+                "decoded": decode(ids, False),
+                "decoded_skip_special": decode(ids, True),
+            }
+        )
     flat = [i for case in encode[:40] for i in case["ids"]]
     lists = [list(range(min(vocab_size, encoding.n_vocab))), flat[::3], [200, 201, 202], []]
     cases = [{"ids": ids, "decoded": decode(ids, False), "decoded_skip_special": decode(ids, True)} for ids in lists]
@@ -272,46 +441,112 @@ def make_tiktoken(root):
 
     ranks = train_ranks(KIMI_PATTERN, 420)
     first = len(ranks)
-    names = {first: "[BOS]", first + 1: "[EOS]", first + 2: "<|im_end|>", first + 3: "<|im_user|>", first + 10: "[EOT]",
-             first + 11: "<|tool_call_begin|>", first + 254: "[UNK]", first + 255: "[PAD]"}
+    names = {
+        first: "[BOS]",
+        first + 1: "[EOS]",
+        first + 2: "<|im_end|>",
+        first + 3: "<|im_user|>",
+        first + 10: "[EOT]",
+        first + 11: "<|tool_call_begin|>",
+        first + 254: "[UNK]",
+        first + 255: "[PAD]",
+    }
     plain_names = [first + 11]
-    config = {"tokenizer_class": "TikTokenTokenizer", "auto_map": {"AutoTokenizer": ["tokenization_kimi.TikTokenTokenizer", None]},
-              "bos_token": "[BOS]", "eos_token": "[EOS]", "unk_token": "[UNK]", "pad_token": "[PAD]",
-              "additional_special_tokens": ["<|im_end|>", "<|im_user|>", "[EOT]"],
-              "added_tokens_decoder": {str(i): added(name, special=i not in plain_names) for i, name in names.items()}}
+    config = {
+        "tokenizer_class": "TikTokenTokenizer",
+        "auto_map": {"AutoTokenizer": ["tokenization_kimi.TikTokenTokenizer", None]},
+        "bos_token": "[BOS]",
+        "eos_token": "[EOS]",
+        "unk_token": "[UNK]",
+        "pad_token": "[PAD]",
+        "additional_special_tokens": ["<|im_end|>", "<|im_user|>", "[EOT]"],
+        "added_tokens_decoder": {str(i): added(name, special=i not in plain_names) for i, name in names.items()},
+    }
     special = {names.get(i, "<|reserved_token_%d|>" % i): i for i in range(first, first + 256)}
     encoding = tiktoken.Encoding("kimi", pat_str=KIMI_PATTERN, mergeable_ranks=ranks, special_tokens=special)
-    texts = ["<|im_user|>user<|im_end|>hi 你好[EOT]", "[BOS]a[EOS]", "<|reserved_token_%d|>x" % (first + 5), "<|tool_call_begin|>f",
-             "[BOS", "日本Kanji漢字kana かな"]
-    tiktoken_kind(path("kimi"), "tiktoken.model", rank_lines(ranks), config, encoding,
-                  {i for i in special.values() if i not in plain_names}, texts, first + 256, bounded)
+    texts = [
+        "<|im_user|>user<|im_end|>hi 你好[EOT]",
+        "[BOS]a[EOS]",
+        "<|reserved_token_%d|>x" % (first + 5),
+        "<|tool_call_begin|>f",
+        "[BOS",
+        "日本Kanji漢字kana かな",
+    ]
+    tiktoken_kind(
+        path("kimi"),
+        "tiktoken.model",
+        rank_lines(ranks),
+        config,
+        encoding,
+        {i for i in special.values() if i not in plain_names},
+        texts,
+        first + 256,
+        bounded,
+    )
 
     ranks = train_ranks(DIGIT_PATTERN, 400)
     first = len(ranks)
-    special = {name: first + i for i, name in enumerate(
-        ["<|endoftext|>", "<|startoftext|>", "<|bos|>", "<|eos|>", "<|pad|>"] + ["<|extra_%d|>" % i for i in range(205)])}
+    special = {
+        name: first + i
+        for i, name in enumerate(
+            ["<|endoftext|>", "<|startoftext|>", "<|bos|>", "<|eos|>", "<|pad|>"]
+            + ["<|extra_%d|>" % i for i in range(205)]
+        )
+    }
     encoding = tiktoken.Encoding("hunyuan", pat_str=DIGIT_PATTERN, mergeable_ranks=ranks, special_tokens=special)
     lines = rank_lines(ranks).split("\n")
     lines.insert(300, lines[65])  # Left out, and not counted.
-    config = {"tokenizer_class": "HYTokenizer", "auto_map": {"AutoTokenizer": ["tokenization_hy.HYTokenizer", None]},
-              "eos_token": "<|eos|>", "pad_token": "<|pad|>", "additional_special_tokens": ["<|startoftext|>", "<|extra_0|>"]}
+    config = {
+        "tokenizer_class": "HYTokenizer",
+        "auto_map": {"AutoTokenizer": ["tokenization_hy.HYTokenizer", None]},
+        "eos_token": "<|eos|>",
+        "pad_token": "<|pad|>",
+        "additional_special_tokens": ["<|startoftext|>", "<|extra_0|>"],
+    }
     texts = ["<|startoftext|>hi<|extra_0|>", "<|extra_204|><|extra_205|>", "cafe\u0301<|eos|>"]
-    tiktoken_kind(path("hunyuan"), "hy.tiktoken", "\n".join(lines), config, encoding, set(special.values()), texts,
-                  first + len(special), lambda text: [unicodedata.normalize("NFC", text)])
+    tiktoken_kind(
+        path("hunyuan"),
+        "hy.tiktoken",
+        "\n".join(lines),
+        config,
+        encoding,
+        set(special.values()),
+        texts,
+        first + len(special),
+        lambda text: [unicodedata.normalize("NFC", text)],
+    )
 
-    special = {name: first + i for i, name in enumerate(
-        ["<|endoftext|>", "<|im_start|>", "<|im_end|>"] + ["<|extra_%d|>" % i for i in range(205)])}
+    special = {
+        name: first + i
+        for i, name in enumerate(
+            ["<|endoftext|>", "<|im_start|>", "<|im_end|>"] + ["<|extra_%d|>" % i for i in range(205)]
+        )
+    }
     encoding = tiktoken.Encoding("qwen", pat_str=DIGIT_PATTERN, mergeable_ranks=ranks, special_tokens=special)
-    tiktoken_kind(path("qwen"), "qwen.tiktoken", rank_lines(ranks), None, encoding, set(special.values()),
-                  ["<|im_start|>user\nhi<|im_end|>\n"], first + len(special), lambda text: [unicodedata.normalize("NFC", text)])
+    tiktoken_kind(
+        path("qwen"),
+        "qwen.tiktoken",
+        rank_lines(ranks),
+        None,
+        encoding,
+        set(special.values()),
+        ["<|im_start|>user\nhi<|im_end|>\n"],
+        first + len(special),
+        lambda text: [unicodedata.normalize("NFC", text)],
+    )
 
     # A file on its own, as transformers takes it.
     directory = path("tiktoken_default")
     pattern = DIGIT_PATTERN.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
     ranks = train_ranks(pattern, 380)
     first = len(ranks)
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<|begin|>", "eos_token": "<|end|>", "add_bos_token": True,
-              "added_tokens_decoder": {str(first + 1): added("<|begin|>"), str(first + 3): added("<|end|>")}}
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": "<|begin|>",
+        "eos_token": "<|end|>",
+        "add_bos_token": True,
+        "added_tokens_decoder": {str(first + 1): added("<|begin|>"), str(first + 3): added("<|end|>")},
+    }
     write(directory, "tiktoken.model", rank_lines(ranks))
     write_json(directory, "tokenizer_config.json", config)
     tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(directory)
@@ -322,11 +557,24 @@ def make_tiktoken(root):
         if "<|" not in text:
             assert ids == encoding.encode(text), text
         with_special = tokenizer.encode(text)
-        encode.append({"text": text, "ids": ids, "ids_with_special": with_special, "decoded": tokenizer.decode(ids),
-                       "decoded_skip_special": tokenizer.decode(with_special, skip_special_tokens=True)})
+        encode.append(
+            {
+                "text": text,
+                "ids": ids,
+                "ids_with_special": with_special,
+                "decoded": tokenizer.decode(ids),
+                "decoded_skip_special": tokenizer.decode(with_special, skip_special_tokens=True),
+            }
+        )
     lists = [list(range(len(tokenizer))), [200, 201, 202], []]
-    decode = [{"ids": ids, "decoded": tokenizer.decode(ids), "decoded_skip_special": tokenizer.decode(ids, skip_special_tokens=True)}
-              for ids in lists]
+    decode = [
+        {
+            "ids": ids,
+            "decoded": tokenizer.decode(ids),
+            "decoded_skip_special": tokenizer.decode(ids, skip_special_tokens=True),
+        }
+        for ids in lists
+    ]
     write_cases(directory, "tiktoken.model", len(tokenizer), encode, decode)
 
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """MiniMax-Text-01 (MiniMaxText01ForCausalLM, the original repository), from its modeling_minimax_text_01.py and
-"MiniMax-01" (2025): lightning attention (attn_type_list 0) and softmax attention rotating the first rotary_dim dims (1).
-With postnorm, the residual is the *normed* input: h = norm(h); h = alpha h + beta f(h), with factors by kind of layer.
+"MiniMax-01" (2025): lightning attention (attn_type_list 0) and softmax attention rotating the first rotary_dim dims
+(1). With postnorm, the residual is the *normed* input: h = norm(h); h = alpha h + beta f(h), factors by kind of layer.
 
-Lightning layers: silu of qkv_proj, viewed by head as [q | k | v], no rotation and no scale; decay of head h in layer l of
-L: slope_h (1 - l / (L - 1) + 1e-5); RMSNorm over all heads with eps 1e-6, sigmoid(output_gate x), out_proj.
+Lightning layers: silu of qkv_proj, viewed by head as [q | k | v], no rotation and no scale; decay of head h in layer l
+of L: slope_h (1 - l / (L - 1) + 1e-5); RMSNorm over all heads, sigmoid(output_gate x), out_proj. That norm has eps
+1e-6, not rms_norm_eps (vLLM: 1e-5).
 """
 import numpy as np
 

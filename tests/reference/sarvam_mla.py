@@ -2,7 +2,8 @@
 """sarvam-105b (SarvamMLAForCausalLM), from vLLM 0.23 model_executor/models/sarvam.py and its pull request 56034 by the
 authors: DeepSeek-V3 with direct queries (q_lora_rank null) and one group of experts; the configuration keeps its own
 names (num_experts, num_shared_experts, head_dim = kv_lora_rank + qk_rope_head_dim) and calls YaRN deepseek_yarn, which
-multiplies the softmax scale by m(factor, mscale_all_dim)² and the rotation by m(factor, mscale) / m(factor, mscale_all_dim).
+multiplies the softmax scale by m(factor, mscale_all_dim)² and the rotation by m(factor, mscale) /
+m(factor, mscale_all_dim). (transformers reads this one as deepseek_v3.)
 """
 import common as c
 from bailing_moe import make_mlp, mlp

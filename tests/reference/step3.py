@@ -120,5 +120,6 @@ def forward(config, w, ids):
 
 if __name__ == "__main__":
     c.main(__file__, CONFIG, make_weights, forward, TEXT["moe_num_experts"], SEED,
-           "layout of the multimodal checkpoint with vision tensors to skip; multi-matrix factorisation attention (shared "
-           "query projection, norm, wq; one key head), stacked experts, softmax top-3 not renormalised, shared expert")
+           "layout of the multimodal checkpoint with vision tensors to skip; multi-matrix factorisation attention "
+           "(shared query projection, norm, wq; one key head), stacked experts, softmax top-3 not renormalised, shared "
+           "expert")

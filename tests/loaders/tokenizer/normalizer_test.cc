@@ -28,6 +28,7 @@ TEST(Normalizer, NormalForms) {
   // Composition exclusions, and characters that normalise to others.
   EXPECT_EQ(Normalized({{"type", "NFC"}}, "\u0958"), "\u0915\u093C");
   EXPECT_EQ(Normalized({{"type", "NFC"}}, "\u212B\u2126"), "\u00C5\u03A9");
+  EXPECT_EQ(Normalized({{"type", "NFC"}}, "\u11A7\u1101\u1173\u11A7\u1101\u1173\u11A8"), "\u11A7\uB044\u11A7\uB045");
   EXPECT_EQ(Normalized({{"type", "NFC"}}, std::string("a\0\u00E9", 4)), std::string("a\0\u00E9", 4));
 }
 
