@@ -25,6 +25,8 @@ std::span<const Architecture> Architectures();
 struct ModelDescription {
   ModelSpec spec;
   TensorRules rules;
+  std::string dtype;         // what dtype or torch_dtype says, without "torch."; the stored tensors decide, not this
+  std::string quantization;  // quantization_config's quant_method; empty: none
 };
 
 // `text`: the content of config.json. Dispatches on architectures[0], never on model_type when that is there: several

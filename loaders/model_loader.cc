@@ -5,6 +5,7 @@
 
 #include "loaders/architectures.h"
 #include "loaders/json_text.h"
+#include "parallel/base/log.h"
 
 namespace moe {
 namespace {
@@ -117,6 +118,8 @@ StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const ModelFiles& files, const 
   MOE_ASSIGN_OR_RETURN(ModelDescription description, ReadModelConfig(config->text(), kConfig));
   model->spec = std::move(description.spec);
   model->rules = std::move(description.rules);
+  model->declared_dtype = std::move(description.dtype);
+  model->quantization = std::move(description.quantization);
   MOE_RETURN_IF_ERROR(ReadGeneration(files, model.get()));
 
   std::shared_ptr<const FileView> tokenizer_config;
@@ -127,6 +130,10 @@ StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const ModelFiles& files, const 
   MOE_RETURN_IF_ERROR(ReadTokenizer(files, tokenizer_text, model.get()));
   MOE_RETURN_IF_ERROR(ReadChatTemplate(files, tokenizer_text, model.get()));
   if (options.weights) MOE_RETURN_IF_ERROR(OpenWeights(files, options, model.get()));
+  if (model->weights != nullptr && !model->quantization.empty()) {
+    MOE_LOG(kWarning) << kConfig << ": quantization_config says " << Quoted(model->quantization)
+                      << ", but the tensors are not quantised; they are used as they are";
+  }
   return model;
 }
 

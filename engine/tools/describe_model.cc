@@ -76,8 +76,11 @@ Json IndexJson(const IndexReport& index) {
   return out;
 }
 
+// Of the expert weights: the stored one, or what config.json declares as long as there are none.
 DType FormatOf(const LoadedModel& model) {
-  return model.weights == nullptr ? DType::kBF16 : model.weights->expert_dtype();
+  if (model.weights != nullptr) return model.weights->expert_dtype();
+  if (model.declared_dtype == "float32") return DType::kF32;
+  return model.declared_dtype == "float16" ? DType::kF16 : DType::kBF16;
 }
 
 }  // namespace
@@ -126,6 +129,7 @@ Json DescribeModelJson(const LoadedModel& model) {
   for (const auto& [description, layers] : GroupLayers(spec)) {
     out["layer_kinds"].push_back({{"layers", layers}, {"what", description}});
   }
+  if (!model.quantization.empty()) out["quantization"] = model.quantization;
   out["eos_token_ids"] = model.eos_token_ids;
   out["weights_found"] = model.weights != nullptr;
   if (model.weights != nullptr) {
@@ -174,7 +178,12 @@ std::string DescribeModelText(const LoadedModel& model) {
     line("checkpoint", DescribeIndex(*model.index));
     line("tensor names", DescribeNames(*model.index));
   } else {
-    line("checkpoint", "no weights in this directory");
+    line("checkpoint", Cat("no weights in this directory; ", DTypeName(FormatOf(model)),
+                           model.declared_dtype.empty() ? " assumed" : " as config.json says"));
+  }
+  if (!model.quantization.empty()) {
+    line("quantisation", Cat("config.json says ", model.quantization,
+                             "; quantised tensors are not supported yet, and the memory below is without it"));
   }
   line("memory", Cat(Size(memory["weight_bytes"].get<double>()), " of weights (",
                      Size(memory["weight_bytes_float32"].get<double>()), " with --dtype float32), ",

@@ -16,7 +16,16 @@ struct InspectOptions {
   bool architectures = false;
 };
 
-void ListArchitectures() {
+void ListArchitectures(bool json) {
+  if (json) {
+    auto list = nlohmann::ordered_json::array();
+    for (const Architecture& entry : Architectures()) {
+      list.push_back({{"architecture", entry.name}, {"family", entry.family}});
+      if (entry.model_type != nullptr) list.back()["model_type"] = entry.model_type;
+    }
+    std::cout << list.dump(2) << "\n";
+    return;
+  }
   for (const Architecture& entry : Architectures()) {
     std::cout << entry.name << (entry.model_type == nullptr ? "" : Cat("  (model_type ", entry.model_type, ")"))
               << "\n";
@@ -25,7 +34,7 @@ void ListArchitectures() {
 
 int Inspect(const InspectOptions& options) {
   if (options.architectures) {
-    ListArchitectures();
+    ListArchitectures(options.json);
     return kExitOk;
   }
   auto files = OpenModelSource(options.model);

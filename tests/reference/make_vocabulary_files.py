@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tests/data/vocabulary_files/: small SentencePiece and tiktoken files, and what their own libraries make of text.
+"""Writes tests/data/vocabulary_files/: small SentencePiece and tiktoken files, and what their libraries make of text.
 
     python3 tests/reference/make_vocabulary_files.py tests/data/vocabulary_files
 
-Needs sentencepiece 0.2.3, tiktoken 0.14, transformers 5.24, regex and protobuf. SentencePiece files: ids of plain text are
-SentencePiece's; special tokens, and all text on the way back, are those of transformers' AutoTokenizer, which has to
-agree with SentencePiece about plain text. Files of Kimi, Hunyuan and Qwen: tiktoken's, with the pattern, the special
+Needs sentencepiece 0.2.3, tiktoken 0.14, transformers 5.24, regex and protobuf. SentencePiece files: ids of plain text
+are SentencePiece's; special tokens, and all text on the way back, are those of transformers' AutoTokenizer, which has
+to agree with SentencePiece about plain text. Files of Kimi, Hunyuan and Qwen: tiktoken's, with the pattern, the special
 tokens and the limits that the families' published tokenizer classes have.
 """
 
