@@ -207,8 +207,9 @@ void PortableBackend::BlockIndexer(const BlockIndexerOp& op) {
     turned.resize(static_cast<size_t>(part * q_dim));
     ForTasks(part, static_cast<double>(part * q_dim) * 4,
              [&](int64_t i) { scorer.TurnQuery(row_at(static_cast<size_t>(i)), turned.data() + i * q_dim); });
-    ForTasks(static_cast<int64_t>(tasks.size()),
-             static_cast<double>(total / groups * keys_of_block) * static_cast<double>(q_dim), [&](int64_t i) {
+    const int64_t scored_keys = total / groups * keys_of_block;
+    ForTasks(static_cast<int64_t>(tasks.size()), static_cast<double>(scored_keys) * static_cast<double>(q_dim),
+             [&](int64_t i) {
                const ScoreTask& task = tasks[static_cast<size_t>(i)];
                scorer.Score(row_at(task.row), turned.data() + static_cast<int64_t>(task.row) * q_dim, task.begin,
                             task.end, scores.data() + score_begin[task.row]);
