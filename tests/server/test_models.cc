@@ -13,7 +13,7 @@ constexpr const char* kTemplate =
     "{% if add_generation_prompt %}<|im_start|>assistant\\n{% endif %}";
 
 std::string ReadDemoFile(const std::string& name) {
-  std::ifstream file(std::string(MOE_SOURCE_DIR) + "/loaders/demo/shakespeare-nemotronh/" + name);
+  std::ifstream file(MOE_SOURCE_DIR "/loaders/demo/shakespeare-nemotronh/" + name);
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();
