@@ -5,7 +5,7 @@ set -eu
 
 build="g++ cmake ninja-build pkg-config git ca-certificates
   libgrpc++-dev protobuf-compiler-grpc protobuf-compiler libprotobuf-dev libabsl-dev
-  prometheus-cpp-dev libcivetweb-dev libcli11-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev libssl-dev"
+  prometheus-cpp-dev libcivetweb-dev libcli11-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev libssl-dev libgloo-dev"
 tests="libgtest-dev libgmock-dev python3-venv prometheus ccache clang-format"
 
 packages=$build

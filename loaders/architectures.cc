@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "loaders/architectures/families.h"
+#include "loaders/foreign_fields.h"
 #include "loaders/json_text.h"
 
 namespace moe {
@@ -202,6 +203,8 @@ StatusOr<ModelDescription> ReadModelConfig(std::string_view text, const std::str
   model.spec.architecture = architecture->name;
   model.spec.family = architecture->family;
   architecture->read(&config, &model.spec, &model.rules);
+  MOE_RETURN_IF_ERROR(config.status());
+  CheckForeignFields(&config, model.spec);
   MOE_RETURN_IF_ERROR(config.status());
   ReadStorage(document, &model);
   LimitPositions(&model.spec);

@@ -18,6 +18,7 @@ struct RopeSpec {
   std::vector<double> inv_freq;  // [rotary_dim / 2], radians per position
   double cos_sin_scale = 1.0;    // multiplies cos and sin (YaRN's attention factor)
   int64_t max_positions = 0;     // > 0: the frequencies are for contexts up to this length only (LongRoPE)
+  bool operator==(const RopeSpec&) const = default;
 };
 
 enum class QkNorm {
@@ -50,6 +51,7 @@ struct PositionScale {
   double beta = 0;
   double period = 1;
   int64_t offset = 0;
+  bool operator==(const PositionScale&) const = default;
 };
 float PositionScaleAt(const PositionScale& scale, int64_t position);
 
@@ -78,6 +80,7 @@ struct BlockIndexerSpec {
   int64_t width() const { return top_blocks * block_size + (pooling == Pooling::kMeanKey ? block_size - 1 : 0); }
   // The first position that has more keys than may be read.
   int64_t first_choice() const { return width(); }
+  bool operator==(const BlockIndexerSpec&) const = default;
 };
 
 // A learnt bias of the scores by distance (Inkling): the score of keys i - j = d < extent gets Σ_r x_r(i) w[r, d] more,
@@ -85,6 +88,7 @@ struct BlockIndexerSpec {
 struct RelativeBiasSpec {
   int64_t dim = 0;
   int64_t extent = 0;
+  bool operator==(const RelativeBiasSpec&) const = default;
 };
 
 // Compressed convolutional attention (CCA, arXiv:2510.04476). [q | k] as projected pass a causal depthwise convolution,
@@ -95,6 +99,7 @@ struct RelativeBiasSpec {
 struct CcaSpec {
   int64_t depthwise_taps = 0;
   int64_t grouped_taps = 0;
+  bool operator==(const CcaSpec&) const = default;
 };
 
 // Mixture of attention heads (MoA, arXiv:2210.05144): a token's queries and the projection of its outputs are those of
@@ -103,6 +108,7 @@ struct CcaSpec {
 struct HeadExpertsSpec {
   int64_t num_experts = 0;
   int64_t top_k = 0;
+  bool operator==(const HeadExpertsSpec&) const = default;
 };
 
 // Grouped-query softmax attention, causal.
@@ -139,6 +145,7 @@ struct AttentionSpec {
   std::optional<RelativeBiasSpec> relative_bias;
   std::optional<CcaSpec> cca;
   std::optional<HeadExpertsSpec> head_experts;
+  bool operator==(const AttentionSpec&) const = default;
 };
 
 // Which keys a query may read, chosen by a small scorer (DeepSeek-V3.2's lightning indexer):
@@ -151,6 +158,7 @@ struct IndexerSpec {
   bool rope_last = false;        // … of the last ones
   NormSpec key_norm;
   int64_t share_with_layer = -1;  // ≥ 0: no scorer of its own, reads that (earlier) layer's selection
+  bool operator==(const IndexerSpec&) const = default;
 };
 
 // Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434), computed in its absorbed form: one K/V head of
@@ -179,6 +187,7 @@ struct MlaSpec {
   bool gate_from_q_lora = false;    // the gate reads what q is projected from, not the hidden row
   bool q_reads_raw_latent = false;  // q is projected from [normed latent | latent] (A.X-K2)
   std::optional<IndexerSpec> indexer;
+  bool operator==(const MlaSpec&) const = default;
 };
 
 // Softmax attention over a window and a compressed history (DeepSeek-V4's CSA and HCA). Queries come from a normed
@@ -192,11 +201,13 @@ struct CompressedAttentionSpec {
   struct Compressor {
     int64_t rate = 0;
     bool overlap = false;
+    bool operator==(const Compressor&) const = default;
   };
   struct Indexer {  // chooses top_k entries by Σ_h w_h · relu(q_h · k), with keys compressed as the entries are
     int64_t num_heads = 0;
     int64_t head_dim = 0;
     int64_t top_k = 0;
+    bool operator==(const Indexer&) const = default;
   };
   int64_t num_heads = 0;
   int64_t head_dim = 0;
@@ -210,6 +221,7 @@ struct CompressedAttentionSpec {
   std::optional<Compressor> compressor;
   std::optional<Indexer> indexer;  // needs a compressor; without one every entry is read
   int64_t series() const { return compressor && compressor->overlap ? 2 : 1; }
+  bool operator==(const CompressedAttentionSpec&) const = default;
 };
 
 }  // namespace moe

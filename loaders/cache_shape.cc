@@ -27,10 +27,8 @@ CacheShape CacheOfMixer(const AttentionSpec& attn) {
 }
 CacheShape CacheOfMixer(const MlaSpec& mla) {
   const bool scores = mla.indexer && mla.indexer->share_with_layer < 0;
-  return {.k_heads = 1,
-          .k_dim = mla.kv_lora + mla.rope_dim,
-          .v_dim = mla.kv_lora,
-          .plane = scores ? mla.indexer->head_dim : 0};
+  // No values: they are the keys' latents.
+  return {.k_heads = 1, .k_dim = mla.kv_lora + mla.rope_dim, .plane = scores ? mla.indexer->head_dim : 0};
 }
 CacheShape CacheOfMixer(const CompressedAttentionSpec& attn) {
   // Key and value are one; entries and index keys live in the planes (CompressedKeysOp).

@@ -35,7 +35,11 @@ std::optional<double> NonFinite(const json& value) {
 }  // namespace
 
 ConfigReader::ConfigReader(const json* object, std::string file, std::string path)
-    : object_(object), file_(std::move(file)), path_(std::move(path)), status_(std::make_shared<Status>()) {
+    : object_(object),
+      file_(std::move(file)),
+      path_(std::move(path)),
+      status_(std::make_shared<Status>()),
+      asked_(std::make_shared<std::set<std::string>>()) {
   if (object_ != nullptr && !object_->is_object()) {
     Fail(InvalidError(file_, ": ", path_.empty() ? "" : path_ + ": ", "found ", Shown(*object_),
                       ", expected an object"));
@@ -125,6 +129,12 @@ const json* ConfigReader::FindAssumed(const FieldNames& names) const {
   return nullptr;
 }
 
+const json* ConfigReader::Unread(const char* name) const {
+  if (object_ == nullptr || asked_->contains(name)) return nullptr;
+  const auto it = object_->find(name);
+  return it == object_->end() || it->is_null() ? nullptr : &*it;
+}
+
 json::value_t ConfigReader::TypeOf(const char* name) const {
   std::string label;
   const json* value = FindOne(name, &label);
@@ -133,6 +143,7 @@ json::value_t ConfigReader::TypeOf(const char* name) const {
 
 const json* ConfigReader::FindOne(const char* name, std::string* label) const {
   *label = path_ + name;
+  asked_->insert(name);
   if (object_ != nullptr) {
     const auto it = object_->find(name);
     if (it != object_->end() && !it->is_null()) return &*it;

@@ -15,6 +15,7 @@
 #include <initializer_list>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -74,6 +75,9 @@ class ConfigReader {
   bool Has(const FieldNames& names) const;
   // Present but null: says "none" where the family has another default for an absent field.
   bool IsNull(const char* name) const;
+  // The value of a field that is there, but that neither this reader nor one it shares its error with has looked for
+  // under its name; null without one. The object's own fields alone.
+  const nlohmann::json* Unread(const char* name) const;
   // Of the value in the file; null when absent.
   nlohmann::json::value_t TypeOf(const char* name) const;
 
@@ -137,6 +141,7 @@ class ConfigReader {
   std::string path_;
   std::string outer_path_;
   std::shared_ptr<Status> status_;
+  std::shared_ptr<std::set<std::string>> asked_;  // the names of all fields that were looked for
 };
 
 }  // namespace moe

@@ -33,6 +33,7 @@ struct ResidualSpec {
   float branch = 1;
   bool skip_normed = false;
   bool learnt = false;  // x = (x + skip_bias) * skip + (y + branch_bias) * branch, vectors (ZAYA)
+  bool operator==(const ResidualSpec&) const = default;
 };
 
 // A dense MLP next to the layer's main ffn, reading the same residual row: x += post(main + beside).
@@ -41,6 +42,7 @@ struct BesideSpec {
   bool after_mixer = false;      // in a parallel layer: reads the residual row from after the mixer (Arctic)
   NormSpec norm;                 // beside.norm, of its input
   NormSpec post_norm = kNoNorm;  // beside.post_norm, of its output
+  bool operator==(const BesideSpec&) const = default;
 };
 
 // Hyper-connections (arXiv:2409.19606): the residual is `streams` rows x_i a token, all the embedding at first. A block
@@ -68,6 +70,7 @@ struct HyperSpec {
   int64_t mixes() const {
     return kind == Kind::kGated ? streams : kind == Kind::kManifold ? streams * (streams + 2) : 2 * streams;
   }
+  bool operator==(const HyperSpec&) const = default;
 };
 
 // Hashed n-gram embeddings (Qwen4-Exp's per-layer embeddings), added to the residual streams x_s in front of a layer.
@@ -91,6 +94,7 @@ struct NgramSpec {
   NormSpec norm;  // of keys, queries and what the convolution reads: each stream by itself (groups == streams)
   int64_t heads() const { return (max_n - 1) * heads_per_n; }
   int64_t conv_window() const { return (conv_kernel - 1) * max_n; }
+  bool operator==(const NgramSpec&) const = default;
 };
 
 // An input of each layer's own, for every token (Gemma-4 E2B): of the embedded rows h and a second embedding table,
@@ -104,6 +108,7 @@ struct LayerInputSpec {
   NormSpec projection_norm;
   NormSpec norm;
   Activation activation = Activation::kGeluTanh;  // without its gate
+  bool operator==(const LayerInputSpec&) const = default;
 };
 
 // Embeddings averaged with those of hashed n-grams (LongCat-Flash-Lite): for each n of 2 … max_n, heads_per_n tables,
@@ -117,6 +122,7 @@ struct NgramMeanSpec {
   std::vector<int64_t> head_rows;  // [heads()]
   int32_t boundary = 0;
   int64_t heads() const { return (max_n - 1) * heads_per_n; }
+  bool operator==(const NgramMeanSpec&) const = default;
 };
 
 // The general layer. With the defaults it is the usual pre-norm pair
@@ -144,8 +150,10 @@ struct LayerSpec {
   int64_t mixer_conv = 0;
   int64_t ffn_conv = 0;
   std::optional<NgramSpec> ngram;  // before the mixer
+  bool operator==(const LayerSpec&) const = default;
 };
 
+// Specs are values: two that are equal describe the same computation.
 struct ModelSpec {
   std::string architecture;  // "Qwen3MoeForCausalLM"
   std::string family;        // the table entry of loaders/architectures.cc, e.g. "qwen3_moe"
@@ -173,6 +181,7 @@ struct ModelSpec {
   bool HasRecurrentState() const;          // any mixer with a state per sequence
   int64_t MaxTopK() const;                 // over the MoE layers; 0 without one
   int64_t MaxExperts() const;
+  bool operator==(const ModelSpec&) const = default;
 };
 
 // What a mixer keeps of a sequence.

@@ -25,6 +25,7 @@ struct MlpSpec {
   bool bias = false;
   float limit = 0;       // of the clamped activations; 0: none
   float alpha = 1.702f;  // kSwigluOai
+  bool operator==(const MlpSpec&) const = default;
 };
 
 // A router of several layers (ZAYA): logits = router · gelu(fc2 gelu(fc1 norm(r))) with r = down · h, and with
@@ -33,6 +34,7 @@ struct RouterMlpSpec {
   int64_t width = 0;
   NormSpec norm;
   bool carries = false;
+  bool operator==(const RouterMlpSpec&) const = default;
 };
 
 // The routers of the supported families as values (formulas: RouteRow in engine/device/reference/route_row.h).
@@ -71,6 +73,7 @@ struct RouterSpec {
   int64_t sinks = 0;
   bool weight_scale = false;  // moe.router.weight_scale [1] multiplies the weights, the sinks' too
   bool by_token = false;      // moe.router.table [V, top_k]: a token's experts are given, its scores only weight them
+  bool operator==(const RouterSpec&) const = default;
 };
 
 struct SharedExpertSpec {
@@ -78,6 +81,7 @@ struct SharedExpertSpec {
   int64_t count = 1;             // what the config says; the weights are one MLP of mlp.intermediate_size
   bool sigmoid_gated = false;    // moe.shared_gate [1, H]: sigmoid(g·x) multiplies its output
   bool router_weighted = false;  // `count` separate MLPs, weighted by the router's sinks
+  bool operator==(const SharedExpertSpec&) const = default;
 };
 
 struct MoeSpec {
@@ -93,6 +97,7 @@ struct MoeSpec {
   std::optional<SharedExpertSpec> shared;
   int64_t expert_width(int64_t hidden) const { return latent_size > 0 ? latent_size : hidden; }
   int64_t num_choices() const { return num_experts + zero_experts + skip_experts; }
+  bool operator==(const MoeSpec&) const = default;
 };
 
 }  // namespace moe

@@ -20,6 +20,7 @@ struct NormSpec {
   bool weight = true;  // false: w = 1, no tensor
   int64_t groups = 1;  // the mean is taken over each of so many equal slices of the row
   bool present() const { return kind != NormKind::kNone; }
+  bool operator==(const NormSpec&) const = default;
 };
 inline constexpr NormSpec kNoNorm{.kind = NormKind::kNone, .weight = false};
 

@@ -31,6 +31,7 @@ struct Mamba2Spec {
   int64_t inner() const { return num_heads * head_dim; }
   int64_t conv_dim() const { return inner() + 2 * num_groups * state_size; }
   int64_t in_proj_rows() const { return inner() + conv_dim() + num_heads; }
+  bool operator==(const Mamba2Spec&) const = default;
 };
 
 // Gated delta rule: Gated DeltaNet (arXiv:2412.06464) and Kimi delta attention (arXiv:2510.26692). Per value head,
@@ -60,6 +61,7 @@ struct GatedDeltaSpec {
   int64_t k_dim() const { return num_k_heads * k_head_dim; }
   int64_t v_dim() const { return num_v_heads * v_head_dim; }
   int64_t conv_dim() const { return 2 * k_dim() + v_dim(); }
+  bool operator==(const GatedDeltaSpec&) const = default;
 };
 
 // Mamba-1 (arXiv:2312.00752) with Jamba's norms of dt, B and C.
@@ -71,6 +73,7 @@ struct Mamba1Spec {
   bool conv_bias = false;
   bool proj_bias = false;
   NormSpec inner_norm;  // of dt, B and C; kNone without
+  bool operator==(const Mamba1Spec&) const = default;
 };
 
 // Lightning attention: M = r M + k vᵀ, o = Mᵀ q, r = exp(-slope) fixed per head (arXiv:2401.04658). qkv = act(W x).
@@ -84,6 +87,7 @@ struct LightningSpec {
   NormSpec qk_norm_spec;
   std::optional<RopeSpec> rope;
   NormSpec norm;  // over all heads of o, before the sigmoid gate
+  bool operator==(const LightningSpec&) const = default;
 };
 
 // Gated short convolution (LFM2): [B | C | x] = W h;  y = C * conv(B * x);  W_o y.
@@ -92,6 +96,7 @@ struct ShortConvSpec {
   int64_t kernel = 0;
   bool bias = false;       // of the convolution
   bool proj_bias = false;  // of both projections
+  bool operator==(const ShortConvSpec&) const = default;
 };
 
 }  // namespace moe

@@ -192,6 +192,16 @@ ConfigReader RopeSettings(ConfigReader* config, const RopeDefaults& defaults) {
   return parameters;
 }
 
+void ExpectUnscaledRope(ConfigReader* config) {
+  for (const char* field : {"rope_parameters", "rope_scaling"}) {
+    ConfigReader settings = config->Object(field);
+    const std::string type = settings.StringOr("rope_type", settings.StringOr("type", "default"));
+    if (type == "default") continue;
+    settings.Unsupported(settings.Has("rope_type") ? "rope_type" : "type",
+                         Cat("is ", Quoted(type), ", but this model does not rotate; expected \"default\""));
+  }
+}
+
 RopeSpec PlainRope(double theta, int64_t rotated, RopeSpec::Layout layout) {
   const std::vector<float> frequencies = BaseFrequencies(theta, rotated);
   RopeSpec rope;

@@ -38,6 +38,10 @@ RopeSpec ReadRope(ConfigReader* config, const RopeDefaults& defaults);
 // The object ReadRope takes the settings from; it need not exist.
 ConfigReader RopeSettings(ConfigReader* config, const RopeDefaults& defaults);
 
+// Where nothing is rotated: rope_parameters and rope_scaling, if the file has them, must not ask for more than the
+// default rotation, whose settings many files carry along; any other kind is UNSUPPORTED.
+void ExpectUnscaledRope(ConfigReader* config);
+
 // Unscaled frequencies: theta^(-2i/rotated) for the first `rotated` dims of a head.
 RopeSpec PlainRope(double theta, int64_t rotated, RopeSpec::Layout layout = RopeSpec::Layout::kHalfSplit);
 

@@ -189,6 +189,11 @@ void TensorRules::Ignore(std::string pattern, std::string reason) {
   ignored_.push_back({std::move(pattern), std::move(reason)});
 }
 
+void TensorRules::Imply(std::string checkpoint, std::vector<int64_t> values, std::string reason) {
+  Ignore(checkpoint, reason);
+  implied_.push_back({std::move(checkpoint), std::move(values), std::move(reason)});
+}
+
 void TensorRules::AddAliases(const std::vector<std::pair<std::string, std::string>>& prefixes) {
   const auto aliases = [&prefixes](const std::string& name) {
     std::vector<std::string> others;
@@ -208,6 +213,12 @@ void TensorRules::AddAliases(const std::vector<std::pair<std::string, std::strin
   const size_t count = ignored_.size();
   for (size_t i = 0; i < count; ++i) {
     for (const std::string& other : aliases(ignored_[i].pattern)) ignored_.push_back({other, ignored_[i].reason});
+  }
+  const size_t implied = implied_.size();
+  for (size_t i = 0; i < implied; ++i) {
+    for (const std::string& other : aliases(implied_[i].checkpoint)) {
+      implied_.push_back({other, implied_[i].values, implied_[i].reason});
+    }
   }
 }
 

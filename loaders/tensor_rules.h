@@ -72,6 +72,13 @@ struct IgnoreRule {
   std::string reason;  // "multi-token prediction", for the log line
 };
 
+// A tensor of whole numbers that follow from the config, which a checkpoint may store all the same.
+struct ImpliedTensor {
+  std::string checkpoint;
+  std::vector<int64_t> values;
+  std::string reason;  // why they follow, for messages
+};
+
 // "layers.3.moe.experts.7.up" → "layers.{l}.moe.experts.{e}.up", 3, 7. Absent numbers are -1.
 struct CanonicalName {
   std::string pattern;
@@ -93,6 +100,8 @@ class TensorRules {
   // shape. A canonical name with numbers ("layers.3.attn.v") replaces the rules for its pattern in that one place.
   void Add(std::string canonical, std::string checkpoint, StoredLayout layout = Plain());
   void Ignore(std::string pattern, std::string reason);
+  // Where the checkpoint holds `checkpoint`, its numbers must be these; it is ignored otherwise.
+  void Imply(std::string checkpoint, std::vector<int64_t> values, std::string reason);
   // All rules so far hold under other names too: where a checkpoint name, or one to ignore, begins with the first of a
   // pair, the second stands in its place.
   void AddAliases(const std::vector<std::pair<std::string, std::string>>& prefixes);
@@ -123,10 +132,12 @@ class TensorRules {
   // Null without a rule for that pattern, or that name.
   const std::vector<TensorRule>* Find(const std::string& canonical_pattern) const;
   const std::vector<IgnoreRule>& ignored() const { return ignored_; }
+  const std::vector<ImpliedTensor>& implied() const { return implied_; }
 
  private:
   std::unordered_map<std::string, std::vector<TensorRule>> rules_;
   std::vector<IgnoreRule> ignored_;
+  std::vector<ImpliedTensor> implied_;
   bool allow_no_select_bias_ = false;
 };
 

@@ -54,6 +54,7 @@ class MappedWeightStore : public WeightStore {
   WeightSource Get(const std::string& name) const override { return At(name).source; }
   bool Has(const std::string& name) const override { return entries_.count(name) > 0; }
   std::string SourceName(const std::string& name) const override { return TensorOf(At(name)).info->name; }
+  std::string FileName(const std::string& name) const override { return TensorOf(At(name)).file->name(); }
   void Release(const std::string& name) const override {
     const WeightSource& source = At(name).source;
     // From the first to the last element of the view; neighbours inside (interleaved rows) are read again from the file
@@ -93,7 +94,7 @@ std::vector<std::string_view> NamesOf(const Checkpoint& checkpoint) {
 class Resolver {
  public:
   Resolver(ModelSpec& spec, const TensorRules& rules, std::unique_ptr<Checkpoint> checkpoint)
-      : spec_(spec), checkpoint_(std::move(checkpoint)), matcher_(rules, NamesOf(*checkpoint_)) {}
+      : spec_(spec), rules_(rules), checkpoint_(std::move(checkpoint)), matcher_(rules, NamesOf(*checkpoint_)) {}
 
   StatusOr<std::unique_ptr<WeightStore>> Run() {
     ForEachRequiredTensor(spec_, [this](const TensorNeed& need) { Resolve(need); });
@@ -106,6 +107,7 @@ class Resolver {
     MOE_RETURN_IF_ERROR(error_);
     MOE_RETURN_IF_ERROR(ReportMissing());
     MOE_RETURN_IF_ERROR(SortOutUnused());
+    MOE_RETURN_IF_ERROR(CheckImplied());
     int64_t total = 0;
     for (size_t i = 0; i < checkpoint_->tensors().size(); ++i) {
       if (matcher_.used(static_cast<int64_t>(i)))
@@ -248,6 +250,28 @@ class Resolver {
     return absl::OkStatus();
   }
 
+  Status CheckImplied() const {
+    for (const ImpliedTensor& implied : rules_.implied()) {
+      const int64_t index = checkpoint_->Find(implied.checkpoint);
+      if (index < 0) continue;
+      const StoredTensor& info = *tensor(index).info;
+      const std::string where = Cat(tensor(index).file->name(), ": tensor ", info.name);
+      const std::span<const std::byte> bytes = tensor(index).bytes();
+      const size_t size = DTypeSize(info.dtype);
+      if (!IsWholeDType(info.dtype) || bytes.size() != implied.values.size() * size) {
+        return InvalidError(where, " is ", SafetensorsDTypeName(info.dtype), " ", ShapeText(info.shape), ", expected ",
+                            implied.values.size(), " numbers of I64 or I32");
+      }
+      for (size_t i = 0; i < implied.values.size(); ++i) {
+        const int64_t value = LoadWhole(info.dtype, bytes.data() + i * size);
+        if (value == implied.values[i]) continue;
+        return InvalidError(where, " has ", value, " at ", i, ", expected ", implied.values[i], " (", implied.reason,
+                            ")");
+      }
+    }
+    return absl::OkStatus();
+  }
+
   static std::string Joined(const std::vector<std::string>& names) {
     std::string text;
     for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
@@ -255,6 +279,7 @@ class Resolver {
   }
 
   ModelSpec& spec_;
+  const TensorRules& rules_;
   std::unique_ptr<Checkpoint> checkpoint_;
   NameMatcher matcher_;
   std::unordered_map<std::string, Entry> entries_;

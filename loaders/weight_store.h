@@ -42,8 +42,9 @@ class WeightStore {
   virtual WeightSource Get(const std::string& name) const = 0;
   virtual bool Has(const std::string& name) const = 0;
 
-  // The checkpoint's own name of a canonical tensor, for messages.
+  // The checkpoint's own name of a canonical tensor, and the file it is in, for messages.
   virtual std::string SourceName(const std::string& name) const = 0;
+  virtual std::string FileName(const std::string& name) const = 0;
 
   // The pages behind a canonical tensor will not be read again by the caller (it has packed them).
   virtual void Release(const std::string& name) const = 0;
@@ -55,9 +56,9 @@ class WeightStore {
 };
 
 // Maps the checkpoint's files and matches their tensors with what `spec` needs, strictly both ways: a missing tensor, a
-// wrong shape, or a tensor that is neither used nor ignored by a rule is INVALID; a quantised or non-float weight is
-// UNSUPPORTED. Copies nothing. A head stored beside tied embeddings is skipped if it equals them; if it differs it is
-// used and spec->tied_head becomes false.
+// wrong shape, a tensor that is neither used nor ignored by a rule, or one that contradicts the config (ImpliedTensor)
+// is INVALID; a quantised or non-float weight is UNSUPPORTED. Copies nothing. A head stored beside tied embeddings is
+// skipped if it equals them; if it differs it is used and spec->tied_head becomes false.
 StatusOr<std::unique_ptr<WeightStore>> OpenWeightStore(const ModelFiles& files, ModelSpec* spec,
                                                        const TensorRules& rules);
 

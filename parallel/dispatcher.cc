@@ -1,5 +1,6 @@
 #include "parallel/dispatcher.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 
@@ -30,8 +31,9 @@ StatusOr<Dispatcher::Work> Dispatcher::Dispatch(const ExpertPlacement& placement
   layer_ = layer;
   experts_ = experts;
   PlanSends(placement, rows);
-  if (communicator_->size() > 1) MOE_RETURN_IF_ERROR(ExchangeRows());
+  if (communicator_->size() > 1) MOE_RETURN_IF_ERROR(ExchangeRows(placement));
   SortByExpert(placement.num_experts());
+  counters_.rows_computed += entries_.size();
   return Work{work_rows_, groups_};
 }
 
@@ -51,13 +53,16 @@ void Dispatcher::PlanSends(const ExpertPlacement& placement, const std::byte* ro
   entries_.clear();
   local_slots_.clear();
   last_token_.assign(size, -1);
+  // The layers of a step bring the same rows, so the last call knows what each rank brings but for the first layer.
+  chooser_.Begin(placement, self, rows_of_rank_);
   for (int64_t t = 0; t < num_rows_; ++t) {
     const std::byte* row = rows + t * row_bytes_;
     for (int64_t s = 0; s < top_k_; ++s) {
       const int64_t slot = t * top_k_ + s;
       const int32_t expert = experts_[slot];
       if (expert < 0) continue;
-      const int32_t target = size == 1 ? self : placement.Target(expert, self);
+      ++counters_.slots;
+      const int32_t target = size == 1 ? self : chooser_.Next(expert);
       if (target == self) {
         entries_.push_back({row, expert});
         local_slots_.push_back(slot);
@@ -76,28 +81,39 @@ void Dispatcher::PlanSends(const ExpertPlacement& placement, const std::byte* ro
   entry_begin_.assign(size + 1, static_cast<int32_t>(entries_.size()));
 }
 
-Status Dispatcher::ExchangeRows() {
+Status Dispatcher::ExchangeRows(const ExpertPlacement& placement) {
   const Stopwatch watch(&exchange_seconds_);
   const int size = communicator_->size();
   const int self = communicator_->rank();
-  counts_mine_.assign(2 * size, 0);
-  counts_all_.resize(2 * size * size);
-  for (int r = 0; r < size; ++r) {
-    counts_mine_[2 * r] = send_rows_[r];
-    counts_mine_[2 * r + 1] = static_cast<int32_t>(send_slots_[r].size());
-  }
-  MOE_RETURN_IF_ERROR(communicator_->AllGather(counts_mine_, counts_all_, {"counts", layer_}));
-
+  // For each rank: the rows and pairs that follow, and how many rows we have in all (also those that stay).
+  counts_out_.resize(size);
+  counts_in_.resize(size);
   std::vector<std::span<const std::byte>> send(size);
   std::vector<std::span<std::byte>> receive(size);
+  for (int r = 0; r < size; ++r) {
+    counts_out_[r] = {send_rows_[r], static_cast<int32_t>(send_slots_[r].size()), static_cast<int32_t>(num_rows_)};
+    counters_.rows_sent += send_rows_[r];
+    counters_.slots_sent += send_slots_[r].size();
+    send[r] = std::as_bytes(std::span(&counts_out_[r], 1));
+    receive[r] = std::as_writable_bytes(std::span(&counts_in_[r], 1));
+  }
+  MOE_RETURN_IF_ERROR(communicator_->AllToAllV(send, receive, {"counts", layer_}));
+  counters_.exchanges += 2;  // this one and the next
+  counters_.count_bytes += sizeof(Counts) * (size - 1);
+  rows_of_rank_.resize(size);
+  for (int r = 0; r < size; ++r) rows_of_rank_[r] = std::max(0, counts_in_[r].all_rows);
+
   for (int r = 0; r < size; ++r) {
     const auto pairs = std::as_bytes(std::span(send_pairs_[r]));
     send_[r].insert(send_[r].end(), pairs.begin(), pairs.end());
     send[r] = send_[r];
-    bytes_sent_ += send_[r].size();
-    const int64_t rows = counts_all_[2 * size * r + 2 * self];
-    const int64_t pairs_in = counts_all_[2 * size * r + 2 * self + 1];
-    receive_[r].resize(rows * row_bytes_ + pairs_in * 2 * static_cast<int64_t>(sizeof(int32_t)));
+    counters_.dispatch_bytes += send_[r].size();
+    if (counts_in_[r].rows < 0 || counts_in_[r].pairs < 0) {
+      return CorruptError("rank ", r, " announced ", counts_in_[r].rows, " rows and ", counts_in_[r].pairs,
+                          " pairs for layer ", layer_);
+    }
+    receive_[r].resize(counts_in_[r].rows * row_bytes_ +
+                       counts_in_[r].pairs * 2 * static_cast<int64_t>(sizeof(int32_t)));
     receive[r] = receive_[r];
   }
   MOE_RETURN_IF_ERROR(communicator_->AllToAllV(send, receive, {"dispatch", layer_}));
@@ -105,13 +121,16 @@ Status Dispatcher::ExchangeRows() {
   for (int r = 0; r < size; ++r) {
     entry_begin_[r] = static_cast<int32_t>(entries_.size());
     if (r == self) continue;
-    const int64_t rows = counts_all_[2 * size * r + 2 * self];
-    const int64_t pairs = counts_all_[2 * size * r + 2 * self + 1];
+    const int64_t rows = counts_in_[r].rows;
+    const int64_t pairs = counts_in_[r].pairs;
     const std::byte* base = receive_[r].data();
     for (int64_t i = 0; i < pairs; ++i) {
       int32_t pair[2];
       std::memcpy(pair, base + rows * row_bytes_ + i * static_cast<int64_t>(sizeof(pair)), sizeof(pair));
-      MOE_CHECK(pair[0] >= 0 && pair[0] < rows) << "row index from rank " << r;
+      if (pair[0] < 0 || pair[0] >= rows || !placement.Holds(pair[1], self)) {
+        return CorruptError("rank ", r, " asked rank ", self, " for expert ", pair[1], " of row ", pair[0], " of ",
+                            rows, " in layer ", layer_);
+      }
       entries_.push_back({base + pair[0] * row_bytes_, pair[1]});
     }
   }
@@ -148,6 +167,7 @@ StatusOr<std::span<const std::byte* const>> Dispatcher::Return(const std::byte* 
   if (size == 1) return std::span<const std::byte* const>(slot_rows_);
 
   const Stopwatch watch(&exchange_seconds_);
+  ++counters_.exchanges;
   back_send_.resize(size);
   back_receive_.resize(size);
   std::vector<std::span<const std::byte>> send(size);
@@ -161,7 +181,7 @@ StatusOr<std::span<const std::byte* const>> Dispatcher::Return(const std::byte* 
                   row_bytes_);
     }
     send[r] = back_send_[r];
-    bytes_sent_ += back_send_[r].size();
+    counters_.combine_bytes += back_send_[r].size();
     back_receive_[r].resize(send_slots_[r].size() * row_bytes_);
     receive[r] = back_receive_[r];
   }

@@ -15,6 +15,7 @@
 
 #include "parallel/communicator.h"
 #include "parallel/placement.h"
+#include "parallel/replica_chooser.h"
 
 namespace moe {
 
@@ -37,7 +38,8 @@ class Dispatcher {
 
   // `rows`: num_rows rows of row_bytes each; `experts`: [num_rows, top_k] expert ids; a
   // negative one asks nobody and its result is null. All ranks call this for every MoE
-  // layer, also with num_rows = 0. `placement` may differ from call to call, but not between ranks.
+  // layer, also with num_rows = 0. `placement` may differ from call to call, but not between ranks. A peer that sends
+  // what the placement does not allow: CORRUPT naming it.
   StatusOr<Work> Dispatch(const ExpertPlacement& placement, const std::byte* rows, int64_t num_rows, int64_t row_bytes,
                           std::span<const int32_t> experts, int64_t top_k, int64_t layer);
 
@@ -45,8 +47,20 @@ class Dispatcher {
   // rank's own (token, slot)s, [num_rows * top_k]; valid until the next Dispatch and while `results` lives.
   StatusOr<std::span<const std::byte* const>> Return(const std::byte* results);
 
-  // Rows and bytes that left this rank since the start, for metrics.
-  uint64_t bytes_sent() const { return bytes_sent_; }
+  // What this rank did since the start, for metrics; exchange_cost.h has what to expect.
+  struct Counters {
+    uint64_t exchanges = 0;       // communicator calls, of one phase of one layer each
+    uint64_t count_bytes = 0;     // sent to other ranks to tell them the counts,
+    uint64_t dispatch_bytes = 0;  // rows and their (row, expert) pairs, and
+    uint64_t combine_bytes = 0;   // result rows
+    uint64_t slots = 0;           // of this rank's (token, slot)s,
+    uint64_t slots_sent = 0;      // those computed elsewhere
+    uint64_t rows_sent = 0;       // rows sent for them: once to each rank
+    uint64_t rows_computed = 0;   // rows of Work, from all ranks
+  };
+  const Counters& counters() const { return counters_; }
+  // Bytes of rows and results that left this rank.
+  uint64_t bytes_sent() const { return counters_.dispatch_bytes + counters_.combine_bytes; }
   double exchange_seconds() const { return exchange_seconds_; }
 
  private:
@@ -55,8 +69,14 @@ class Dispatcher {
     const std::byte* row = nullptr;
     int32_t expert = 0;
   };
+  // What a rank tells another before the rows.
+  struct Counts {
+    int32_t rows = 0;
+    int32_t pairs = 0;
+    int32_t all_rows = 0;
+  };
   void PlanSends(const ExpertPlacement& placement, const std::byte* rows);
-  Status ExchangeRows();
+  Status ExchangeRows(const ExpertPlacement& placement);
   void SortByExpert(int64_t num_experts);
 
   Communicator* communicator_;
@@ -72,8 +92,8 @@ class Dispatcher {
   std::vector<std::vector<int64_t>> send_slots_;  // per rank: the (token, slot) of each entry, in order of sending
   std::vector<std::vector<std::byte>> receive_;
   std::vector<int64_t> last_token_;  // per rank: the last token whose row was put into send_
-  std::vector<int32_t> counts_mine_;
-  std::vector<int32_t> counts_all_;
+  std::vector<Counts> counts_out_;   // per rank
+  std::vector<Counts> counts_in_;
   std::vector<Entry> entries_;            // own ones first, then by sender
   std::vector<int64_t> local_slots_;      // the (token, slot) of the own entries
   std::vector<int32_t> entry_begin_;      // per sender: its first entry
@@ -84,7 +104,9 @@ class Dispatcher {
   std::vector<const std::byte*> slot_rows_;
   std::vector<std::vector<std::byte>> back_send_;
   std::vector<std::vector<std::byte>> back_receive_;
-  uint64_t bytes_sent_ = 0;
+  ReplicaChooser chooser_;
+  std::vector<int32_t> rows_of_rank_;  // in the last call
+  Counters counters_;
   double exchange_seconds_ = 0;
 };
 

@@ -80,6 +80,10 @@ void WriteScheduler(const EngineStats& stats, const EngineInfo& info, MetricWrit
   out->Counter("moe_prefix_cache_queries_total", "Prompt blocks looked up in the prefix cache.",
                AsDouble(stats.prefix_queries));
   out->Counter("moe_prefix_cache_hits_total", "Prompt blocks found in the prefix cache.", AsDouble(stats.prefix_hits));
+  out->Counter("moe_speculative_proposed_tokens_total", "Guesses of next tokens that steps computed (--speculative).",
+               AsDouble(stats.guesses_proposed));
+  out->Counter("moe_speculative_accepted_tokens_total", "Of those, the ones that came true.",
+               AsDouble(stats.guesses_accepted));
   out->Counter("moe_preemptions_total", "Sequences put back into the queue because K/V blocks ran out.",
                AsDouble(stats.preemptions));
 }

@@ -51,7 +51,7 @@ StatusOr<std::unique_ptr<KvStore>> KvStore::Create(const ModelSpec& spec, DType 
     layer.num_blocks = num_blocks;
     layer.k = next;
     next += bytes.k * num_blocks;
-    layer.v = next;
+    if (bytes.v > 0) layer.v = next;
     next += bytes.v * num_blocks;
   }
   return store;

@@ -43,6 +43,8 @@ class EngineImpl : public Engine {
   Status Health(double limit_seconds) const override { return loop_->Health(limit_seconds); }
 
  private:
+  int64_t FreeMemoryBytes() const;
+  Status OpenPackedCache(const NumericFormat& format, const Backend& packer);
   Status CreateRanks(DType act, const MemoryPlan& plan, int threads_per_rank);
   Status WarmUp();
   void StartLoop(const MemoryPlan& plan);
@@ -50,6 +52,7 @@ class EngineImpl : public Engine {
   std::unique_ptr<LoadedModel> model_;
   EngineOptions options_;
   EngineInfo info_;
+  std::unique_ptr<PackedCache> packed_cache_;  // null: none; outlives packed_
   std::unique_ptr<PackedModel> packed_;
   std::vector<ExpertPlacement> placements_;  // per MoE layer
   std::unique_ptr<RankLink> ranks_;
@@ -66,6 +69,13 @@ Status EngineImpl::Start(const ProgressFn& progress) {
   if (options_.max_num_batched_tokens < 1) {
     return InvalidError("max-num-batched-tokens: ", options_.max_num_batched_tokens, " is not at least 1");
   }
+  if (options_.speculative != "off" && options_.speculative != "ngram") {
+    return InvalidError("speculative: ", options_.speculative, " is neither off nor ngram");
+  }
+  if (options_.speculative != "off" && options_.speculative_ngram_min > options_.speculative_ngram_max) {
+    return InvalidError("speculative-ngram-min: ", options_.speculative_ngram_min, " is above speculative-ngram-max, ",
+                        options_.speculative_ngram_max);
+  }
   MOE_ASSIGN_OR_RETURN(const NumericFormat format, ResolveFormat(options_.dtype, model_->weights->expert_dtype()));
   info_.notes = format.notes;
   info_.threads = options_.threads > 0 ? options_.threads : UsableCores();
@@ -74,15 +84,19 @@ Status EngineImpl::Start(const ProgressFn& progress) {
     WorkerPool pool(info_.threads);
     MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> packer, CreateBackend(options_, format.act, &pool));
     info_.backend = packer->name();
-    packed_ = PackModel(spec, *model_->weights, format.weights, packer.get(), [&](double fraction) {
+    const auto report = [&](double fraction) {
       if (progress) progress({"packing weights", fraction});
-    });
+    };
+    MOE_RETURN_IF_ERROR(OpenPackedCache(format, *packer));
+    packer->UsePackedCache(packed_cache_.get());
+    MOE_ASSIGN_OR_RETURN(packed_, PackModel(spec, *model_->weights, format.weights, packer.get(), &pool, report));
+    if (packed_cache_ != nullptr) packed_cache_->Keep();
   }
   info_.weight_dtype = DTypeName(format.weights);
   info_.act_dtype = DTypeName(format.act);
   info_.weight_bytes = static_cast<int64_t>(packed_->bytes);
 
-  MOE_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(spec, options_, format.act, AvailableMemoryBytes()));
+  MOE_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(spec, options_, format.act, FreeMemoryBytes()));
   info_.notes.insert(info_.notes.end(), plan.notes.begin(), plan.notes.end());
   info_.max_model_len = plan.max_model_len;
   info_.kv_blocks = plan.kv_blocks_per_rank * ranks;
@@ -95,6 +109,25 @@ Status EngineImpl::Start(const ProgressFn& progress) {
   MOE_RETURN_IF_ERROR(WarmUp());
   StartLoop(plan);
   info_.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return absl::OkStatus();
+}
+
+// The weights of a PackedCache are file pages, which count as available; they are not.
+int64_t EngineImpl::FreeMemoryBytes() const {
+  const int64_t mapped = packed_cache_ != nullptr ? info_.weight_bytes : 0;
+  return std::max<int64_t>(0, AvailableMemoryBytes() - mapped);
+}
+
+Status EngineImpl::OpenPackedCache(const NumericFormat& format, const Backend& packer) {
+  if (options_.weight_cache.empty() || packer.PackedLayout().empty()) return absl::OkStatus();
+  const std::string checkpoint = CheckpointIdentity(model_->path);
+  if (checkpoint.empty()) return absl::OkStatus();  // the embedded demo
+  MOE_ASSIGN_OR_RETURN(
+      packed_cache_,
+      PackedCache::Open(options_.weight_cache, Cat("moe ", MOE_VERSION, ", ", packer.PackedLayout(), ", ",
+                                                   DTypeName(format.weights), "\n", model_->path, "\n", checkpoint)));
+  info_.notes.push_back(
+      Cat(packed_cache_->hit() ? "packed weights come from " : "packed weights go to ", packed_cache_->path()));
   return absl::OkStatus();
 }
 
@@ -115,7 +148,8 @@ Status EngineImpl::CreateRanks(DType act, const MemoryPlan& plan, int threads_pe
                                              .placements = placements_,
                                              .kv_blocks = plan.kv_blocks_per_rank,
                                              .state_slots = spec.HasRecurrentState() ? plan.state_slots_per_rank : 0,
-                                             .state_snapshots = plan.snapshots_per_rank},
+                                             .state_snapshots = plan.snapshots_per_rank,
+                                             .rollback_slots = plan.rollbacks_per_rank},
                                             std::move(pool), std::move(backend), std::move(group[r])));
     workers.push_back(std::move(worker));
   }
@@ -154,9 +188,20 @@ void EngineImpl::StartLoop(const MemoryPlan& plan) {
   loop.scheduler.max_model_len = plan.max_model_len;
   loop.scheduler.max_num_seqs = std::min(options_.max_num_seqs, plan.state_slots_per_rank * ranks);
   loop.scheduler.max_num_batched_tokens = options_.max_num_batched_tokens;
+  loop.scheduler.itl_slowdown = options_.itl_slowdown;
   loop.scheduler.prefix_cache = options_.prefix_cache;
   loop.scheduler.state_slots_per_rank = spec.HasRecurrentState() ? plan.state_slots_per_rank : 0;
   loop.scheduler.snapshot_slots_per_rank = plan.snapshots_per_rank;
+  if (options_.speculative != "off") {
+    SpeculationOptions& speculation = loop.scheduler.speculation;
+    speculation.tokens = options_.speculative_tokens;
+    speculation.ngram_min = options_.speculative_ngram_min;
+    speculation.ngram_max = options_.speculative_ngram_max;
+    speculation.rolls_back = DraftRollback::Needed(spec);
+    // Tails alone cost next to nothing to save.
+    speculation.slices_per_rank = spec.HasRecurrentState() ? plan.rollbacks_per_rank : options_.max_num_seqs;
+    speculation.cost = StepCost(spec);
+  }
   for (const ExpertPlacement& placement : placements_) {
     for (int64_t e = 0; e < placement.num_experts(); ++e) loop.expert_rank.push_back(placement.RanksOf(e)[0]);
   }

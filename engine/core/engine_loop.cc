@@ -229,6 +229,7 @@ void EngineLoop::RunStep() {
   PublishGauges();
   StatusOr<StepResult> result = link_.Step(plan_);
   const double end = clock_();
+  if (result.ok()) scheduler_.ObserveStep(end - begin);
   Status status = result.ok() ? requests_.CheckResult(plan_, *result) : result.status();
   if (!status.ok()) {
     Fault(status);
@@ -236,6 +237,11 @@ void EngineLoop::RunStep() {
   }
   // Stops and cancellations that came during the step take effect before its tokens are handed out and counted.
   HandleMessages();
+  for (size_t r = 0; r < plan_.ranks.size(); ++r) {
+    for (size_t i = 0; i < plan_.ranks[r].slices.size(); ++i) {
+      scheduler_.Accept(plan_.ranks[r].slices[i].id, result->ranks[r].slices[i].accepted());
+    }
+  }
   scheduler_.Commit();
   requests_.TakeResult(plan_, *result, end, end - begin);
   progress_ = end;

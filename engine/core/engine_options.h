@@ -19,7 +19,13 @@ struct EngineOptions {
   int64_t max_num_batched_tokens = 2048;  // rows of one step
   int64_t max_queue = 1024;               // waiting requests; more: RESOURCE_EXHAUSTED
   double kv_cache_memory_gib = 0;         // 0: chosen from the model and the machine's free memory
+  std::string weight_cache;               // directory for packed weights (engine/device/packed_cache.h); empty: none
+  double itl_slowdown = 1.5;              // of running streams by prompts of others; 0: no limit (prefill_pacer.h)
   bool prefix_cache = true;               // models with recurrent state reuse prefixes through saved states
+  std::string speculative = "off";        // off | ngram: compute guesses of the next tokens along, same tokens
+  int64_t speculative_tokens = 5;         // guesses of one sequence and step at most
+  int64_t speculative_ngram_max = 4;      // guesses follow the last this many tokens where they stood before …
+  int64_t speculative_ngram_min = 2;      // … or as few as this
 };
 
 // The choices that Create made, for banner, GetModel and inspect.

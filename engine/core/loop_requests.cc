@@ -19,6 +19,14 @@ int64_t FirstDescribed(const SlicePlan& slice) {
   return slice.first_pos == 0 ? 0 : slice.first_pos + 1;
 }
 
+// Whether the tokens are some that the slice could draw: all but the last are its guesses.
+bool Answers(const SlicePlan& slice, const SliceResult& result) {
+  if (!slice.sample) return result.tokens.empty();
+  if (result.tokens.empty() || result.tokens.size() > slice.draft.size() + 1) return false;
+  return std::equal(result.tokens.begin(), result.tokens.end() - 1, slice.draft.begin(),
+                    [](const TokenInfo& token, int32_t guess) { return token.id == guess; });
+}
+
 }  // namespace
 
 void LoopRequests::Submit(uint64_t handle, std::shared_ptr<const Request> request, std::shared_ptr<ResponseSink> sink,
@@ -141,9 +149,9 @@ Status LoopRequests::CheckResult(const StepPlan& plan, const StepResult& result)
     for (size_t i = 0; i < slices.size(); ++i) {
       const Sequence* sequence = scheduler_->Find(slices[i].id);
       const int64_t described = static_cast<int64_t>(results[i].prompt_tokens.size());
-      if (results[i].id != slices[i].id || results[i].token.has_value() != slices[i].sample ||
+      if (results[i].id != slices[i].id || !Answers(slices[i], results[i]) ||
           (sequence != nullptr && described > 0 && FirstDescribed(slices[i]) + described > sequence->prompt_len) ||
-          static_cast<int64_t>(results[i].expert_ids.size()) % slices[i].count != 0) {
+          static_cast<int64_t>(results[i].expert_ids.size()) % KeptRows(slices[i], results[i]) != 0) {
         return absl::InternalError(Cat("rank ", r, " answered slice ", i, " with something else"));
       }
     }
@@ -181,27 +189,37 @@ void LoopRequests::TakeSlice(const SlicePlan& plan, SliceResult& result, double 
     int64_t position = FirstDescribed(plan);
     for (TokenInfo& info : result.prompt_tokens) choice.prompt[position++] = std::move(info);
   }
-  if (state.request->routed_experts) {
-    const int64_t width = static_cast<int64_t>(result.expert_ids.size()) / plan.count;
-    const int64_t known = std::clamp<int64_t>(choice.expert_positions - plan.first_pos, 0, plan.count);
-    choice.expert_ids.insert(choice.expert_ids.end(), result.expert_ids.begin() + known * width,
-                             result.expert_ids.end());
-    choice.expert_rows += static_cast<uint32_t>(plan.count - known);
-    choice.expert_positions = std::max(choice.expert_positions, plan.first_pos + plan.count);
+  // Up to the first token that ends the choice; those behind it were never asked for.
+  FinishReason reason = FinishReason::kNone;
+  size_t taken = 0;
+  while (taken < result.tokens.size() && reason == FinishReason::kNone) {
+    ++choice.generated;
+    reason = WhyFinished(state, choice, result.tokens[taken++].id);
   }
-  if (!result.token.has_value()) return;
+  const auto dropped = static_cast<int64_t>(result.tokens.size() - taken);
+  if (state.request->routed_experts) {
+    const int64_t width = static_cast<int64_t>(result.expert_ids.size()) / KeptRows(plan, result);
+    const int64_t rows = KeptRows(plan, result) - dropped;
+    const int64_t known = std::clamp<int64_t>(choice.expert_positions - plan.first_pos, 0, rows);
+    choice.expert_ids.insert(choice.expert_ids.end(), result.expert_ids.begin() + known * width,
+                             result.expert_ids.begin() + rows * width);
+    choice.expert_rows += static_cast<uint32_t>(rows - known);
+    choice.expert_positions = std::max(choice.expert_positions, plan.first_pos + rows);
+  }
+  if (taken == 0) return;
 
-  const int32_t token = result.token->id;
-  ++choice.generated;
-  const FinishReason reason = WhyFinished(state, choice, token);
-  ++state.generated;
-  ++counts_.generated;
+  state.generated += static_cast<int64_t>(taken);
+  counts_.generated += static_cast<int64_t>(taken);
   if (!state.has_token) {
     state.has_token = true;
     state.times.time_to_first_token_seconds = now - state.submitted;
     counts_.first_token_seconds.push_back(state.times.time_to_first_token_seconds);
   }
-  if (choice.generated > 1) counts_.inter_token_seconds.push_back(now - choice.last_token_time);
+  // Tokens that come together share the time since those before them.
+  if (choice.generated > static_cast<int64_t>(taken)) {
+    counts_.inter_token_seconds.insert(counts_.inter_token_seconds.end(), taken,
+                                       (now - choice.last_token_time) / static_cast<double>(taken));
+  }
   choice.last_token_time = now;
 
   OutputChunk chunk = TakeChunk(state, index);
@@ -209,10 +227,12 @@ void LoopRequests::TakeSlice(const SlicePlan& plan, SliceResult& result, double 
     chunk.prompt_tokens = std::exchange(choice.prompt, {});
     scheduler_->PromptLogprobsDone(plan.id);
   }
-  chunk.tokens.push_back(std::move(*result.token));
+  const int32_t last = result.tokens.back().id;
+  result.tokens.resize(taken);
+  chunk.tokens = std::move(result.tokens);
   chunk.finish = reason;
   if (reason == FinishReason::kNone) {
-    scheduler_->AppendToken(plan.id, token);
+    scheduler_->AppendToken(plan.id, last);
     state.sink->OnOutput(std::move(chunk));
     return;
   }

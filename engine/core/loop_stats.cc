@@ -170,6 +170,8 @@ void LoopStats::Update(const Scheduler& scheduler) {
   stats_.preemptions = scheduler.preemptions();
   stats_.prefix_queries = scheduler.prefix_queries();
   stats_.prefix_hits = scheduler.prefix_hits();
+  stats_.guesses_proposed = scheduler.guesses_proposed();
+  stats_.guesses_accepted = scheduler.guesses_accepted();
 }
 
 EngineStats LoopStats::Copy(double now) const {

@@ -18,6 +18,9 @@ constexpr double kDefaultShare = 0.4;
 // Saved states of a rank: more prefixes than these are rarely in use at once.
 constexpr int64_t kMostSnapshots = 256;
 
+// Slices with guesses in a step: speculative decoding pays with few sequences, and a state may be large.
+constexpr int64_t kMostRollbacks = 8;
+
 int64_t CeilDiv(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
@@ -60,12 +63,16 @@ StatusOr<MemoryPlan> PlanMemory(const ModelSpec& spec, const EngineOptions& opti
                                ": a sequence's recurrent state takes ", Size(static_cast<double>(slot_bytes))));
       slots = fitting;
     }
+    if (options.speculative != "off") {
+      const int64_t rollback_budget = std::max<int64_t>(0, budget - slots * ranks * slot_bytes) / 8;
+      plan.rollbacks_per_rank = std::min({kMostRollbacks, slots, rollback_budget / (slot_bytes * ranks)});
+    }
     // Saved states share the budget with K/V: worth less than room for sequences, so an eighth of it at most.
     if (options.prefix_cache) {
       const int64_t snapshot_budget = std::max<int64_t>(0, budget - slots * ranks * slot_bytes) / 8;
       plan.snapshots_per_rank = std::min(kMostSnapshots, snapshot_budget / (slot_bytes * ranks));
     }
-    plan.state_bytes = (slots + plan.snapshots_per_rank) * ranks * slot_bytes;
+    plan.state_bytes = (slots + plan.snapshots_per_rank + plan.rollbacks_per_rank) * ranks * slot_bytes;
     budget -= plan.state_bytes;
   }
   plan.state_slots_per_rank = slots;

@@ -19,6 +19,7 @@ struct MemoryPlan {
   int64_t kv_bytes = 0;              // over all ranks
   int64_t state_slots_per_rank = 0;  // also the limit of running sequences of a rank
   int64_t snapshots_per_rank = 0;    // saved states for prefix reuse, of models with recurrent state
+  int64_t rollbacks_per_rank = 0;    // saved states of sequences with guesses in a step, likewise
   int64_t state_bytes = 0;           // over all ranks
   std::vector<std::string> notes;    // what was lowered and why
 };

@@ -19,8 +19,11 @@ StatusOr<std::unique_ptr<RankWorker>> RankWorker::Create(const Options& options,
   std::unique_ptr<RankWorker> worker(
       new RankWorker(options, std::move(pool), std::move(backend), std::move(communicator)));
   MOE_ASSIGN_OR_RETURN(worker->kv_, KvStore::Create(*options.spec, worker->backend_->act_dtype(), options.kv_blocks));
-  MOE_ASSIGN_OR_RETURN(worker->states_,
-                       StateStore::Create(*options.spec, options.state_slots, options.state_snapshots));
+  MOE_ASSIGN_OR_RETURN(worker->states_, StateStore::Create(*options.spec, options.state_slots,
+                                                           options.state_snapshots + options.rollback_slots));
+  if (DraftRollback::Needed(*options.spec)) {
+    worker->rollback_.emplace(*options.spec, worker->kv_.get(), worker->states_.get(), options.state_snapshots);
+  }
   return worker;
 }
 
@@ -62,7 +65,8 @@ StatusOr<RankResult> RankWorker::Execute(const RankPlan& plan) {
   for (const SlicePlan& slice : plan.slices) {
     Sequence& sequence = sequences_.at(slice.id);
     sequence.blocks.insert(sequence.blocks.end(), slice.new_blocks.begin(), slice.new_blocks.end());
-    const std::vector<int32_t>& known = sequence.init.tokens;
+    std::vector<int32_t>& known = sequence.init.tokens;
+    known.insert(known.end(), slice.draft.begin(), slice.draft.end());  // until SettleGuesses
     MOE_CHECK(slice.first_pos + slice.count <= static_cast<int64_t>(known.size()))
         << "slice [" << slice.first_pos << ", +" << slice.count << ") of " << known.size() << " tokens";
     tokens.insert(tokens.end(), known.begin() + slice.first_pos, known.begin() + slice.first_pos + slice.count);
@@ -72,6 +76,7 @@ StatusOr<RankResult> RankWorker::Execute(const RankPlan& plan) {
   RankResult result;
   result.expert_tokens.assign(moe_experts_.back(), 0);
   const std::vector<LogitRow> logit_rows = PlanLogits(plan, result);
+  SaveStates(plan);
   const ForwardContext context{backend_.get(), &dispatcher_, &arena_, &heartbeat_};
   MOE_ASSIGN_OR_RETURN(const float* hidden,
                        decoder_.Forward(context, {.tokens = tokens,
@@ -85,10 +90,45 @@ StatusOr<RankResult> RankWorker::Execute(const RankPlan& plan) {
     if (slice.save_snapshot >= 0) states_->Save(sequences_.at(slice.id).init.state_slot, slice.save_snapshot);
   }
   ComputeLogits(context, hidden, logit_rows, plan, result);
+  SettleGuesses(plan, result);
   result.exchange_seconds = dispatcher_.exchange_seconds() - exchange_before;
   result.compute_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() - result.exchange_seconds;
   return result;
+}
+
+void RankWorker::SaveStates(const RankPlan& plan) {
+  if (!rollback_) return;
+  rollback_->Begin();
+  for (size_t s = 0; s < plan.slices.size(); ++s) {
+    const SlicePlan& slice = plan.slices[s];
+    if (slice.draft.empty()) continue;
+    const Sequence& sequence = sequences_.at(slice.id);
+    rollback_->Save(s, sequence.init.state_slot, sequence.blocks, slice.first_pos, slice.count);
+  }
+}
+
+void RankWorker::SettleGuesses(const RankPlan& plan, RankResult& result) {
+  for (size_t s = 0; s < plan.slices.size(); ++s) {
+    const SlicePlan& slice = plan.slices[s];
+    SliceResult& out = result.slices[s];
+    if (!slice.sample) continue;
+    std::vector<int32_t>& tokens = sequences_.at(slice.id).init.tokens;
+    const auto drafted = static_cast<int64_t>(slice.draft.size());
+    tokens.resize(tokens.size() - static_cast<size_t>(drafted - out.accepted()));
+    tokens.push_back(out.tokens.back().id);
+    if (drafted == out.accepted()) continue;
+    out.expert_ids.resize(out.expert_ids.size() / static_cast<size_t>(slice.count) *
+                          static_cast<size_t>(KeptRows(slice, out)));
+    if (rollback_) rollback_->Restore(s);
+  }
+}
+
+bool RankWorker::Stands(const LogitRow& row, const RankPlan& plan, const RankResult& result) {
+  const std::vector<TokenInfo>& drawn = result.slices[row.slice].tokens;
+  const auto number = static_cast<size_t>(row.sample);
+  if (drawn.size() != number) return false;  // an earlier one did not
+  return number == 0 || drawn.back().id == plan.slices[row.slice].draft[number - 1];
 }
 
 std::vector<RankWorker::LogitRow> RankWorker::PlanLogits(const RankPlan& plan, RankResult& result) {
@@ -107,8 +147,10 @@ std::vector<RankWorker::LogitRow> RankWorker::PlanLogits(const RankPlan& plan, R
       LogitRow row{static_cast<int32_t>(first_row + i), s};
       const int64_t next = slice.first_pos + i + 1;
       if (init.prompt_logprobs && next < init.prompt_len) row.prompt_token = init.tokens[next];
-      row.sample = slice.sample && i + 1 == slice.count;
-      if (row.sample || row.prompt_token >= 0) rows.push_back(row);
+      // The last known token's row and those of the guesses.
+      const int64_t number = i + 1 + static_cast<int64_t>(slice.draft.size()) - slice.count;
+      if (slice.sample && number >= 0) row.sample = static_cast<int32_t>(number);
+      if (row.sample >= 0 || row.prompt_token >= 0) rows.push_back(row);
     }
     first_row += slice.count;
   }
@@ -137,12 +179,19 @@ void RankWorker::ComputeLogits(const ForwardContext& context, const float* hidde
                           .argmax = argmax,
                           .max = max,
                           .log_sum_exp = log_sum_exp});
-    // A row belongs to one sequence and only sampling rows change its sampler, at most one a sequence: rows are
-    // independent, so threads may take them in any order.
+    // Only samples change a sequence's sampler, and those of one slice follow each other. Otherwise rows are
+    // independent, so threads may take the tasks in any order.
+    std::vector<int64_t> task_begin;
+    for (int64_t r = 0; r < count; ++r) {
+      const bool follows = r > 0 && part[r].sample > 0 && part[r - 1].slice == part[r].slice;
+      if (!follows) task_begin.push_back(r);
+    }
+    const auto tasks = static_cast<int64_t>(task_begin.size());
+    task_begin.push_back(count);
     std::vector<TokenInfo> described(part.size());
     const int threads = pool_->num_threads();
-    pool_->Run([&](int thread) {
-      for (int64_t r = thread; r < count; r += threads) {
+    const auto run_task = [&](int64_t task, int thread) {
+      for (int64_t r = task_begin[task]; r < task_begin[task + 1]; ++r) {
         const LogitRow& row = part[r];
         const std::span<const float> values(logits + r * vocab, static_cast<size_t>(vocab));
         Sequence& sequence = sequences_.at(plan.slices[row.slice].id);
@@ -150,12 +199,14 @@ void RankWorker::ComputeLogits(const ForwardContext& context, const float* hidde
           described[r] = Sampler::Describe(values, log_sum_exp[r], row.prompt_token, *sequence.init.prompt_logprobs,
                                            scratch_[thread]);
         }
-        if (row.sample) {
-          TokenInfo token = sequence.sampler.Next(values, argmax[r], max[r], log_sum_exp[r], scratch_[thread]);
-          sequence.init.tokens.push_back(token.id);
-          result.slices[row.slice].token = std::move(token);
+        if (row.sample >= 0 && Stands(row, plan, result)) {
+          result.slices[row.slice].tokens.push_back(
+              sequence.sampler.Next(values, argmax[r], max[r], log_sum_exp[r], scratch_[thread]));
         }
       }
+    };
+    pool_->Run([&](int thread) {
+      for (int64_t task = thread; task < tasks; task += threads) run_task(task, thread);
     });
     for (int64_t r = 0; r < count; ++r) {
       if (part[r].prompt_token >= 0) result.slices[part[r].slice].prompt_tokens.push_back(std::move(described[r]));

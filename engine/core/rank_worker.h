@@ -6,12 +6,14 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "engine/cache/kv_store.h"
 #include "engine/cache/state_store.h"
+#include "engine/core/draft_rollback.h"
 #include "engine/model/decoder.h"
 #include "engine/sample/sampler.h"
 #include "engine/schedule/step_plan.h"
@@ -30,6 +32,7 @@ class RankWorker {
     int64_t kv_blocks = 0;
     int64_t state_slots = 0;
     int64_t state_snapshots = 0;
+    int64_t rollback_slots = 0;  // slices with guesses in a step, where DraftRollback::Needed
   };
   static StatusOr<std::unique_ptr<RankWorker>> Create(const Options& options, std::unique_ptr<WorkerPool> pool,
                                                       std::unique_ptr<Backend> backend,
@@ -55,15 +58,20 @@ class RankWorker {
     int32_t row = 0;
     size_t slice = 0;
     int32_t prompt_token = -1;  // describe this one (the next token of the prompt); -1: none
-    bool sample = false;
+    int32_t sample = -1;        // draw its slice's token of this number; -1: none
   };
 
   RankWorker(const Options& options, std::unique_ptr<WorkerPool> pool, std::unique_ptr<Backend> backend,
              std::unique_ptr<Communicator> communicator);
   void Admit(const SequenceInit& init);
+  void SaveStates(const RankPlan& plan);
   std::vector<LogitRow> PlanLogits(const RankPlan& plan, RankResult& result);
   void ComputeLogits(const ForwardContext& context, const float* hidden, std::span<const LogitRow> rows,
                      const RankPlan& plan, RankResult& result);
+  // Whether the guess that a row stands on came true.
+  static bool Stands(const LogitRow& row, const RankPlan& plan, const RankResult& result);
+  // Behind the sampler: drops guesses that were not accepted, with what they left.
+  void SettleGuesses(const RankPlan& plan, RankResult& result);
   void RecordRouting(const RankPlan& plan, int64_t ordinal, const Routing& routing, RankResult& result);
 
   Options options_;
@@ -74,6 +82,7 @@ class RankWorker {
   Decoder decoder_;
   std::unique_ptr<KvStore> kv_;
   std::unique_ptr<StateStore> states_;
+  std::optional<DraftRollback> rollback_;  // where it is needed
   Arena arena_;
   std::unordered_map<SequenceId, Sequence> sequences_;
   std::vector<SamplerScratch> scratch_;  // one per thread

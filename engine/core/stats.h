@@ -64,6 +64,9 @@ struct EngineStats {
   uint64_t steps = 0;
   uint64_t prefix_queries = 0;  // prompt blocks looked up
   uint64_t prefix_hits = 0;     // of them found
+  // Speculative decoding: guesses that steps computed, and those of them that came true.
+  uint64_t guesses_proposed = 0;
+  uint64_t guesses_accepted = 0;
 
   Histogram queue_seconds;
   Histogram time_to_first_token_seconds;

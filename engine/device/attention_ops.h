@@ -114,7 +114,7 @@ struct MlaKeysOp {
   const float* cos = nullptr;
   const float* sin = nullptr;
   std::span<const MixerSlice> slices;
-  KvLayer kv;  // K: [latent | rope], V: latent
+  KvLayer kv;  // K: [latent | rope], V: latent (where v is not null)
 };
 struct MlaQueriesOp {
   const MlaSpec* spec = nullptr;

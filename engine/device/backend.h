@@ -12,6 +12,7 @@
 #include <string>
 
 #include "engine/device/ops.h"
+#include "engine/device/packed_cache.h"
 #include "parallel/base/status.h"
 #include "parallel/worker_pool.h"
 
@@ -34,6 +35,12 @@ class Backend {
   // Packs experts of one shape. `release(i)`, if set, is called as soon as the sources of expert i are not needed.
   virtual std::unique_ptr<PackedExperts> PackExperts(std::span<const ExpertSource> experts, bool gated, DType format,
                                                      const std::function<void(int64_t)>& release) = 0;
+
+  // From now on Pack and PackExperts take their memory from `cache` (which outlives what they make; null: none) and do
+  // not pack what it holds already. Devices that keep no packed weights in host memory ignore it.
+  virtual void UsePackedCache(PackedCache* cache) { (void)cache; }
+  // Says how weights are packed, for PackedCache's identity; empty: UsePackedCache does nothing.
+  virtual std::string PackedLayout() const { return {}; }
 
   virtual void Embed(const EmbedOp& op) = 0;
   virtual void Norm(const NormOp& op) = 0;

@@ -70,7 +70,7 @@ struct RowsView {
 // arranges tokens and dims as it likes (reference: [token][d]); blocks are moved between backends of one name() only.
 struct KvLayer {
   std::byte* k = nullptr;
-  std::byte* v = nullptr;
+  std::byte* v = nullptr;  // null: a key's first v_head_dim dims are its value
   float* plane = nullptr;  // [block][token][plane_width]: what a mixer keeps of a token beside K and V
   int64_t plane_width = 0;
   float* tail = nullptr;  // [block][tail_size]: see WindowOp

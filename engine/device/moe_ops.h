@@ -23,7 +23,10 @@ struct GroupedGemmOp {
   std::span<const std::unique_ptr<PackedMatrix>> w;  // of one shape, by ExpertGroup::expert
   std::span<const std::byte* const> rows;            // act rows, sorted by group
   std::span<const ExpertGroup> groups;
-  float* out = nullptr;  // [rows, N]
+  float* out = nullptr;  // [rows, N], unless:
+  // > 0: row i of group g goes to out + g * group_step + i * out_stride. Heads side by side in the rows of a step.
+  int64_t group_step = 0;
+  int64_t out_stride = 0;
 };
 
 // The weights of chosen experts and sinks together (RouterSpec::sinks): scale * sigmoid(z) / Σ sigmoid(z).

@@ -13,15 +13,16 @@ namespace {
 // Walks the spec and packs what each part of it needs.
 class Packer : private TensorPacker {
  public:
-  Packer(const ModelSpec& spec, const WeightStore& store, DType format, Backend* backend)
-      : TensorPacker(store, format, backend), spec_(spec) {}
+  Packer(const ModelSpec& spec, const WeightStore& store, DType format, Backend* backend, WorkerPool* pool)
+      : TensorPacker(store, format, backend, pool), spec_(spec) {}
 
-  std::unique_ptr<PackedModel> Pack(const std::function<void(double)>& progress) {
+  StatusOr<std::unique_ptr<PackedModel>> Pack(const std::function<void(double)>& progress) {
     auto model = std::make_unique<PackedModel>();
     model->format = format_;
     for (size_t l = 0; l < spec_.layers.size(); ++l) {
       prefix_ = Cat("layers.", l, ".");
       model->layers.push_back(Layer(spec_.layers[l]));
+      MOE_RETURN_IF_ERROR(status_);
       if (progress) progress(static_cast<double>(l + 1) / static_cast<double>(spec_.layers.size() + 1));
     }
     prefix_ = "";
@@ -37,6 +38,7 @@ class Packer : private TensorPacker {
     model->head.matrix = Matrix({spec_.tied_head ? "embed" : "lm_head"}, format_);
     model->head.bias = VectorIf(spec_.head_bias, "lm_head.bias");
     store_.Release("embed");
+    MOE_RETURN_IF_ERROR(status_);
     model->bytes = bytes_;
     if (progress) progress(1.0);
     return model;
@@ -44,6 +46,7 @@ class Packer : private TensorPacker {
 
  private:
   void CopyEmbedding(PackedModel* model) {
+    Check("embed");
     const WeightSource source = store_.Get("embed");
     AppendRows(source, source.dtype, &model->embed_data);
     model->embed = {source.dtype, model->embed_data.data(), source.rows, source.cols, source.cols, 1};
@@ -345,6 +348,7 @@ class Packer : private TensorPacker {
     }
     ngram->table_data.reserve(static_cast<size_t>(rows * cols) * DTypeSize(dtype));
     for (const std::string& part : parts) {
+      Check(part);
       AppendRows(store_.Get(part), dtype, &ngram->table_data);
       store_.Release(part);
     }
@@ -362,6 +366,7 @@ class Packer : private TensorPacker {
   // A table that rows are looked up in, copied to `data` in its own dtype.
   WeightSource Table(const std::string& name, std::vector<std::byte>* data) {
     const WeightSource source = store_.Get(name);
+    Check(name);
     AppendRows(source, source.dtype, data);
     store_.Release(name);
     bytes_ += data->size();
@@ -444,9 +449,10 @@ class Packer : private TensorPacker {
 
 }  // namespace
 
-std::unique_ptr<PackedModel> PackModel(const ModelSpec& spec, const WeightStore& store, DType format, Backend* backend,
-                                       const std::function<void(double)>& progress) {
-  return Packer(spec, store, format, backend).Pack(progress);
+StatusOr<std::unique_ptr<PackedModel>> PackModel(const ModelSpec& spec, const WeightStore& store, DType format,
+                                                 Backend* backend, WorkerPool* pool,
+                                                 const std::function<void(double)>& progress) {
+  return Packer(spec, store, format, backend, pool).Pack(progress);
 }
 
 }  // namespace moe

@@ -249,9 +249,11 @@ struct PackedModel {
 };
 
 // Packs layer by layer, giving each tensor's source pages back as soon as it is packed, so that memory peaks at about
-// the size of the weights. `progress(fraction)` may be empty.
-std::unique_ptr<PackedModel> PackModel(const ModelSpec& spec, const WeightStore& store, DType format, Backend* backend,
-                                       const std::function<void(double)>& progress);
+// the size of the weights. `pool` is the backend's. `progress(fraction)` may be empty. INVALID, naming file and tensor,
+// when a weight is not a finite number (weight_values.h says which infinities mean something).
+StatusOr<std::unique_ptr<PackedModel>> PackModel(const ModelSpec& spec, const WeightStore& store, DType format,
+                                                 Backend* backend, WorkerPool* pool,
+                                                 const std::function<void(double)>& progress);
 
 }  // namespace moe
 

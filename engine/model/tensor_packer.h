@@ -1,5 +1,6 @@
 // TensorPacker: single tensors of a WeightStore as vectors, packed matrices and packed experts. Which tensors a model
-// has is packed_model.cc's business.
+// has is packed_model.cc's business. Each is checked for weights that are not finite right before it is packed: the
+// check reads on and on, and packing, which jumps from row to row, then finds them in the processor's caches.
 #ifndef MOE_ENGINE_MODEL_TENSOR_PACKER_H_
 #define MOE_ENGINE_MODEL_TENSOR_PACKER_H_
 
@@ -10,13 +11,14 @@
 #include <vector>
 
 #include "engine/model/packed_model.h"
+#include "loaders/weight_values.h"
 
 namespace moe {
 
 class TensorPacker {
  public:
-  TensorPacker(const WeightStore& store, DType format, Backend* backend)
-      : store_(store), format_(format), backend_(backend) {}
+  TensorPacker(const WeightStore& store, DType format, Backend* backend, WorkerPool* pool)
+      : store_(store), format_(format), backend_(backend), pool_(pool) {}
 
   // A copy of a matrix, row behind row, in its own dtype or kF32.
   static void AppendRows(const WeightSource& source, DType dtype, std::vector<std::byte>* to) {
@@ -45,6 +47,7 @@ class TensorPacker {
   }
 
   std::vector<float> Vector(const std::string& name) {
+    Check(prefix_ + name);
     const WeightSource source = store_.Get(prefix_ + name);
     const auto element = static_cast<int64_t>(DTypeSize(source.dtype));
     std::vector<float> out;
@@ -91,6 +94,7 @@ class TensorPacker {
   std::unique_ptr<PackedMatrix> Matrix(const std::vector<std::string>& names, DType format) {
     std::vector<WeightSource> parts;
     for (const std::string& name : names) {
+      if (name != "embed") Check(prefix_ + name);  // that is looked up too, and was checked for it
       parts.push_back(store_.Get(prefix_ + name));
       format = Unrounded(parts.back(), format);
     }
@@ -137,12 +141,20 @@ class TensorPacker {
       for (const WeightSource& matrix : {source.gate, source.up, source.down}) format = Unrounded(matrix, format);
       sources.push_back(source);
     }
-    const auto release = [&](int64_t e) {
+    const auto check = [&](size_t e) {
+      if (e >= parents.size()) return;
+      if (spec.gated) Check(prefix_ + parents[e] + ".gate");
+      Check(prefix_ + parents[e] + ".up");
+      Check(prefix_ + parents[e] + ".down");
+    };
+    const auto next = [&](int64_t e) {
       if (spec.gated) store_.Release(prefix_ + parents[e] + ".gate");
       store_.Release(prefix_ + parents[e] + ".up");
       store_.Release(prefix_ + parents[e] + ".down");
+      check(static_cast<size_t>(e) + 1);
     };
-    mlp.experts = backend_->PackExperts(sources, spec.gated, format, release);
+    check(0);
+    mlp.experts = backend_->PackExperts(sources, spec.gated, format, next);
     bytes_ += mlp.experts->bytes();
     return mlp;
   }
@@ -155,6 +167,7 @@ class TensorPacker {
 
   std::vector<std::unique_ptr<PackedMatrix>> PerHead(const std::string& name, int64_t heads, int64_t rows, bool turned,
                                                      DType format) {
+    Check(prefix_ + name);
     const WeightSource source = store_.Get(prefix_ + name);
     const auto element = static_cast<int64_t>(DTypeSize(source.dtype));
     std::vector<std::unique_ptr<PackedMatrix>> packed;
@@ -176,10 +189,17 @@ class TensorPacker {
     return packed;
   }
 
+  // `name` with its prefix. Keeps the first error.
+  void Check(const std::string& name) {
+    if (status_.ok()) status_ = CheckWeight(store_, name, pool_);
+  }
+
  protected:
   const WeightStore& store_;
   DType format_;
   Backend* backend_;
+  WorkerPool* pool_;
+  Status status_;
   std::string prefix_;  // of the names given, "layers.3."
   size_t bytes_ = 0;    // of everything packed so far
 };

@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/device/data_or_null.h"
+
 namespace moe {
 namespace {
 
@@ -13,10 +15,6 @@ RowsView ActRows(const Backend& backend, const std::byte* data, int64_t rows, in
 
 RowsView FloatRows(const float* data, int64_t rows, int64_t cols) {
   return {reinterpret_cast<const std::byte*>(data), DType::kF32, rows, cols, cols};
-}
-
-const float* DataOrNull(const std::vector<float>& values) {
-  return values.empty() ? nullptr : values.data();
 }
 
 // What a router of several layers projects its logits from: [rows, width].

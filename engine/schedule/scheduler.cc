@@ -12,7 +12,8 @@ namespace moe {
 Scheduler::Rank::Rank(int64_t num_blocks, int64_t snapshot_slots)
     : blocks(num_blocks, kKvBlockTokens, snapshot_slots) {}
 
-Scheduler::Scheduler(const SchedulerOptions& options) : options_(options) {
+Scheduler::Scheduler(const SchedulerOptions& options)
+    : options_(options), pacer_(options.itl_slowdown, std::max(options.prefill_chunk_tokens, options.prompt_multiple)) {
   MOE_CHECK(options_.num_ranks > 0 && options_.max_num_seqs > 0 && options_.max_model_len > 0);
   MOE_CHECK(options_.blocks_per_rank * kKvBlockTokens >= options_.max_model_len)
       << options_.blocks_per_rank << " blocks a rank cannot hold " << options_.max_model_len << " tokens";
@@ -77,6 +78,9 @@ void Scheduler::ReleaseAll(Sequence& s, bool tell_rank) {
   s.num_computed = 0;
   planned_tokens_ -= s.planned;
   s.planned = 0;
+  s.draft.clear();
+  s.accepted = 0;
+  s.replay = 0;
   s.restore_snapshot = -1;
   if (s.save_snapshot >= 0) rank.blocks.snapshots().Cancel(s.save_snapshot);
   s.save_snapshot = -1;
@@ -168,22 +172,45 @@ int64_t Scheduler::PlanSlice(Sequence& s, int64_t limit) {
   }
 }
 
+int64_t Scheduler::PrefillAllowance() const {
+  int64_t decoding = 0;
+  for (const Sequence* s : running_) decoding += s->planned > 0 ? 1 : 0;  // only those are planned yet
+  const auto running = static_cast<int64_t>(running_.size());
+  const int64_t admissible =
+      std::min(static_cast<int64_t>(waiting_.size()), std::max<int64_t>(0, options_.max_num_seqs - running));
+  return std::max(pacer_.Allowance(decoding, running - decoding + admissible), options_.prompt_multiple);
+}
+
+void Scheduler::ObserveStep(double seconds) {
+  pacer_.Observe(step_decoding_, step_prefill_, seconds);
+}
+
 bool Scheduler::Plan(StepPlan& plan) {
   MOE_CHECK(planned_.empty()) << "the last step is neither committed nor abandoned";
   started_.clear();
   planned_tokens_ = 0;
   short_of_blocks_ = false;
 
+  // Tokens beyond one a decoding sequence and one chunk: replays must not keep prompts waiting.
+  int64_t spare = options_.max_num_batched_tokens - options_.prompt_multiple;
+  for (const Sequence* s : running_) spare -= s->decoding() ? 1 : 0;
   // Preemption shortens running_ only behind the sequence it serves, so the index stays right.
   for (size_t i = 0; i < running_.size(); ++i) {
-    if (running_[i]->decoding()) PlanSlice(*running_[i], 1);
+    Sequence& s = *running_[i];
+    if (!s.decoding()) continue;
+    const int64_t count = PlanSlice(s, 1 + std::clamp<int64_t>(spare, 0, s.replay));
+    spare -= std::max<int64_t>(count - 1, 0);
   }
   int64_t budget = options_.max_num_batched_tokens - planned_tokens_;
-  if (planned_tokens_ > 0) budget = std::min(budget, options_.prefill_chunk_tokens);
+  if (planned_tokens_ > 0) budget = std::min(budget, PrefillAllowance());
   for (size_t i = 0; i < running_.size() && budget > 0; ++i) {
     if (running_[i]->planned == 0 && !running_[i]->decoding()) budget -= PlanSlice(*running_[i], budget);
   }
   if (!short_of_blocks_) Admit(budget);
+  if (!short_of_blocks_ && options_.speculation.tokens > 0) PlanDrafts();
+  step_decoding_ = 0;
+  step_prefill_ = 0;
+  for (const Sequence* s : running_) (s->decoding() ? step_decoding_ : step_prefill_) += s->planned;
   if (planned_tokens_ == 0) {
     MOE_CHECK(sequences_.empty()) << running_.size() << " running and " << waiting_.size()
                                   << " waiting sequences, but nothing can be computed";
@@ -231,7 +258,8 @@ void Scheduler::Emit(StepPlan& plan) {
     slice.new_blocks.assign(s->blocks.begin() + s->sent_blocks, s->blocks.end());
     PlanSnapshot(*s);
     slice.save_snapshot = s->save_snapshot;
-    slice.sample = s->num_computed + s->planned == s->known();
+    slice.draft = s->draft;
+    slice.sample = s->num_computed + s->planned == s->known() + static_cast<int64_t>(s->draft.size());
     s->sent_blocks = static_cast<int64_t>(s->blocks.size());
     planned_.push_back(s->id);
   }
@@ -242,7 +270,12 @@ void Scheduler::Commit() {
     const auto it = sequences_.find(id);
     if (it == sequences_.end()) continue;  // removed while the step ran
     Sequence& s = *it->second;
-    s.num_computed += s.planned;
+    if (s.draft.empty()) {
+      s.num_computed += s.planned;
+      s.replay = std::max<int64_t>(s.replay - s.planned, 0);
+    } else {
+      CommitDraft(s);
+    }
     s.planned = 0;
     if (options_.prefix_cache) Publish(s);
   }
@@ -261,8 +294,9 @@ void Scheduler::Abandon() {
 
 void Scheduler::AppendToken(SequenceId id, int32_t token) {
   Sequence& s = *sequences_.at(id);
-  MOE_CHECK_EQ(s.num_computed, s.known());
+  MOE_CHECK_EQ(s.num_computed + s.replay, s.known());
   s.tokens.push_back(token);
+  if (s.drafter != nullptr) s.drafter->Observe(token);
 }
 
 void Scheduler::PromptLogprobsDone(SequenceId id) {

@@ -4,9 +4,13 @@
 // A step is filled in this order (continuous batching with chunked prefill):
 //   1. every running sequence that decodes: one token each;
 //   2. running sequences that still compute known tokens (their prompt, or all tokens after a preemption), in chunks;
-//   3. waiting sequences are admitted, as far as sequences, tokens and blocks allow, and compute their first chunk.
+//   3. waiting sequences are admitted, as far as sequences, tokens and blocks allow, and compute their first chunk;
+//   4. with speculative decoding, sequences of part 1 get guesses into what is left of tokens and free blocks, as far
+//   as
+//      that is expected to pay (scheduler's fourth part, drafting.cc).
 // Within each: higher priority first, then earlier arrival. Beside decoding sequences parts 2 and 3 together stay
-// within prefill_chunk_tokens, so a long prompt delays nobody by more than one chunk.
+// within prefill_chunk_tokens, so a long prompt delays nobody by more than one chunk, and within what itl_slowdown
+// leaves them.
 //
 // Blocks are reserved as a slice needs them. When a rank has none left, the last sequence in that order on this rank is
 // preempted: its blocks are released, its rank forgets it, and it waits in its old place with all its tokens. The
@@ -22,14 +26,28 @@
 #include <cstdint>
 #include <memory>
 #include <set>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
+#include "engine/schedule/prefill_pacer.h"
 #include "engine/schedule/rank_blocks.h"
 #include "engine/schedule/sequence.h"
+#include "engine/schedule/step_cost.h"
 #include "engine/schedule/step_plan.h"
 
 namespace moe {
+
+struct SpeculationOptions {
+  int64_t tokens = 0;  // guesses of one sequence and step at most; 0: off
+  int64_t ngram_min = 2;
+  int64_t ngram_max = 4;
+  // The model keeps more of a sequence than K/V, so a slice with a false guess is taken back as a whole: at most
+  // slices_per_rank with guesses in a step.
+  bool rolls_back = false;
+  int64_t slices_per_rank = 0;
+  StepCost cost;
+};
 
 struct SchedulerOptions {
   int num_ranks = 1;
@@ -43,6 +61,8 @@ struct SchedulerOptions {
   bool prefix_cache = true;             // with recurrent state only where there are snapshot slots
   int64_t state_slots_per_rank = 0;     // 0: the model has no recurrent state
   int64_t snapshot_slots_per_rank = 0;  // saved recurrent states, for prefix reuse
+  double itl_slowdown = 0;              // of decoding sequences by prompts beside them (prefill_pacer.h); 0: no limit
+  SpeculationOptions speculation;
 };
 
 class Scheduler {
@@ -55,11 +75,15 @@ class Scheduler {
   // Forgets a sequence in any stage and frees what it holds. Unknown ids are ignored. Not while a step runs.
   void Remove(SequenceId id);
 
+  // How long the planned step took, before Commit: what paces prompts beside sequences that decode.
+  void ObserveStep(double seconds);
   // Fills the next step; false when there is nothing to compute. Every plan that returned true is followed by Commit or
   // Abandon.
   bool Plan(StepPlan& plan);
-  // The step's results are in: moves every planned sequence that is still there forward and publishes full blocks.
-  // Tokens drawn by the step are appended afterwards.
+  // The step's sampler agreed with so many guesses of a planned slice. Before Commit.
+  void Accept(SequenceId id, int64_t guesses);
+  // The step's results are in: moves every planned sequence that is still there forward, accepted guesses included,
+  // and publishes full blocks. The last token that a slice drew is appended afterwards.
   void Commit();
   // The step failed: no sequence has advanced. All running sequences wait again, to be computed anew, and nothing that
   // the ranks hold is used again.
@@ -87,6 +111,8 @@ class Scheduler {
   uint64_t preemptions() const { return preemptions_; }
   uint64_t prefix_queries() const { return prefix_queries_; }
   uint64_t prefix_hits() const { return prefix_hits_; }
+  uint64_t guesses_proposed() const { return guesses_proposed_; }  // that steps computed
+  uint64_t guesses_accepted() const { return guesses_accepted_; }
 
  private:
   struct Rank {
@@ -95,6 +121,7 @@ class Scheduler {
     std::vector<int32_t> free_slots;
     std::vector<SequenceId> drop;  // for the next plan
     int64_t running = 0;
+    int64_t drafted = 0;  // slices with guesses in the step being planned
     int64_t promised =
         0;  // blocks that running sequences still need for their known tokens and one more; admission only
   };
@@ -122,6 +149,14 @@ class Scheduler {
   bool WaitsForLeader(const Sequence& s) const;
   Placement Place(const Sequence& s) const;
   void Start(Sequence& s, Placement placement);
+  int64_t PrefillAllowance() const;
+  void PlanDrafts();
+  // Guesses for a sequence that decodes, at most `limit`; 0: none.
+  std::span<const int32_t> GuessFor(Sequence& s, int64_t limit);
+  // How many guesses a sequence may have beside its own limits: tokens of the request, blocks.
+  int64_t DraftLimit(const Sequence& s) const;
+  // Moves a sequence past a slice with guesses.
+  void CommitDraft(Sequence& s);
   void Emit(StepPlan& plan);
 
   SchedulerOptions options_;
@@ -131,6 +166,9 @@ class Scheduler {
   std::vector<Sequence*> running_;  // in SequenceOrder
   std::set<Sequence*, SequenceOrder> waiting_;
   std::vector<SequenceId> started_;
+  PrefillPacer pacer_;
+  int64_t step_decoding_ = 0;  // of the last plan: rows of sequences that decode, and prompt tokens beside them
+  int64_t step_prefill_ = 0;
   std::vector<SequenceId> planned_;  // slices of the step that runs
   int64_t planned_tokens_ = 0;       // of the step being planned
   bool short_of_blocks_ = false;     // this step preempted or paused somebody
@@ -139,6 +177,8 @@ class Scheduler {
   uint64_t preemptions_ = 0;
   uint64_t prefix_queries_ = 0;
   uint64_t prefix_hits_ = 0;
+  uint64_t guesses_proposed_ = 0;
+  uint64_t guesses_accepted_ = 0;
 };
 
 }  // namespace moe

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/cache/prefix_index.h"
+#include "engine/schedule/drafter.h"
 #include "engine/schedule/request.h"
 #include "engine/schedule/step_plan.h"
 
@@ -38,13 +39,19 @@ struct Sequence {
 
   int32_t restore_snapshot = -1;  // of the state behind its cached prefix; until announced
 
-  int64_t planned = 0;         // tokens of its slice in the step being planned
+  // Speculative decoding (SlicePlan::draft):
+  std::unique_ptr<Drafter> drafter;  // from its first decoding step on
+  std::vector<int32_t> draft;        // guesses in the slice being planned
+  int64_t accepted = 0;              // of them, by the step's result
+  int64_t replay = 0;                // tokens before the last known one to compute again, their state having gone back
+
+  int64_t planned = 0;         // tokens of its slice in the step being planned, guesses included
   int32_t save_snapshot = -1;  // reserved for the state behind that slice
 
   int64_t known() const { return static_cast<int64_t>(tokens.size()); }
   bool running() const { return rank >= 0; }
-  // Only the last known token is left to compute, and it is a generated one.
-  bool decoding() const { return num_computed >= prompt_len && known() - num_computed == 1; }
+  // Only the last known token is left to compute (and what is to be replayed), and it is a generated one.
+  bool decoding() const { return num_computed >= prompt_len && known() - num_computed == 1 + replay; }
 };
 
 // Whom the scheduler serves first: higher priority, then earlier arrival, then lower choice.

@@ -32,12 +32,19 @@ struct SequenceInit {
 };
 
 // Positions [first_pos, first_pos + count) of a sequence. Never straddles prompt_len (N6).
+//
+// The last draft.size() of them hold guesses of tokens not drawn yet (speculative decoding). The row of the last known
+// token and those of the guesses draw a token each, exactly as they would one step after the other, up to the first
+// that is not the guess behind it: the guesses before it are accepted. K/V of the others is written over later. Where
+// the model keeps more than that of a sequence (DraftRollback), a slice whose guesses were not all accepted leaves the
+// state from before it, and its accepted positions are computed again.
 struct SlicePlan {
   SequenceId id = 0;
   int64_t first_pos = 0;
   int64_t count = 0;
   std::vector<int32_t> new_blocks;  // appended to the sequence's block table before computing
   bool sample = false;              // the slice reaches the last known token: draw the next one
+  std::vector<int32_t> draft;       // only with `sample`, behind prompt_len
   int32_t save_snapshot = -1;       // snapshot slot that gets the recurrent state behind the slice; -1: none
 };
 
@@ -54,12 +61,19 @@ struct StepPlan {
 
 struct SliceResult {
   SequenceId id = 0;
-  std::optional<TokenInfo> token;  // when the slice sampled
+  std::vector<TokenInfo> tokens;  // when the slice sampled: the accepted guesses and one more
   // With prompt_logprobs: what the slice's rows say about prompt tokens. A row tells of the token at the position after
   // it; the first slice begins with the empty entry of position 0.
   std::vector<TokenInfo> prompt_tokens;
-  std::vector<int32_t> expert_ids;  // with routed_experts: [count, moe_layers, top_k]
+  std::vector<int32_t> expert_ids;  // with routed_experts: [KeptRows(), moe_layers, top_k]
+
+  int64_t accepted() const { return tokens.empty() ? 0 : static_cast<int64_t>(tokens.size()) - 1; }
 };
+
+// Rows of a slice that belong to the sequence: without those of guesses that were not accepted.
+inline int64_t KeptRows(const SlicePlan& plan, const SliceResult& result) {
+  return plan.count - static_cast<int64_t>(plan.draft.size()) + result.accepted();
+}
 
 struct RankResult {
   std::vector<SliceResult> slices;  // in the plan's order

@@ -1,5 +1,6 @@
 #include "engine/tools/engine_flags.h"
 
+#include <map>
 #include <string>
 
 #include "parallel/base/status.h"
@@ -67,6 +68,47 @@ void AddEngineFlags(CLI::App* app, EngineOptions* options) {
                   "Memory for K/V blocks and recurrent states in GiB; 0: a part of what is free")
       ->check(FiniteRange(0.0, 1e6))
       ->envname("MOE_KV_CACHE_MEMORY_GIB")
+      ->capture_default_str()
+      ->group(kGroup);
+  app->add_option("--prefix-cache", options->prefix_cache, "Reuse what was computed for the same beginning of a prompt")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, bool>{{"on", true}, {"off", false}}))
+      ->envname("MOE_PREFIX_CACHE")
+      ->default_str("on")
+      ->group(kGroup);
+  app->add_option("--itl-slowdown", options->itl_slowdown,
+                  "How many times longer a token of a running stream may take while prompts of others are computed; "
+                  "0: no limit")
+      ->check(FiniteRange(0.0, 1e6))
+      ->envname("MOE_ITL_SLOWDOWN")
+      ->capture_default_str()
+      ->group(kGroup);
+  app->add_option("--weight-cache", options->weight_cache,
+                  "Directory that keeps the packed weights (as large as the checkpoint), so that the next start only "
+                  "maps them")
+      ->envname("MOE_WEIGHT_CACHE")
+      ->group(kGroup);
+  app->add_option(
+         "--speculative", options->speculative,
+         "ngram: compute guesses of the next tokens along with the last one, taken from earlier text that ends "
+         "alike. The output is the same; text that repeats itself comes faster")
+      ->check(CLI::IsMember({"off", "ngram"}))
+      ->envname("MOE_SPECULATIVE")
+      ->capture_default_str()
+      ->group(kGroup);
+  app->add_option("--speculative-tokens", options->speculative_tokens, "Guesses of a sequence in one step at most")
+      ->check(CLI::Range(int64_t{1}, int64_t{64}))
+      ->envname("MOE_SPECULATIVE_TOKENS")
+      ->capture_default_str()
+      ->group(kGroup);
+  app->add_option("--speculative-ngram-max", options->speculative_ngram_max,
+                  "Tokens that have to stand before, longest first: at most")
+      ->check(CLI::Range(int64_t{1}, int64_t{32}))
+      ->envname("MOE_SPECULATIVE_NGRAM_MAX")
+      ->capture_default_str()
+      ->group(kGroup);
+  app->add_option("--speculative-ngram-min", options->speculative_ngram_min, "… and at least")
+      ->check(CLI::Range(int64_t{1}, int64_t{32}))
+      ->envname("MOE_SPECULATIVE_NGRAM_MIN")
       ->capture_default_str()
       ->group(kGroup);
 }

@@ -172,6 +172,14 @@ StatusOr<int> RunModel(const RunOptions& options, const std::string& directory, 
                   1e3 * sink->times().time_to_first_token_seconds, static_cast<long long>(sink->tokens()),
                   decode > 0 ? static_cast<double>(sink->tokens() - 1) / decode : 0.0);
     std::cerr << line;
+    if (options.engine.speculative != "off") {
+      const EngineStats stats = engine->Stats();
+      std::snprintf(line, sizeof(line), "[speculative %s: %llu of %llu guesses came true, %llu steps]\n",
+                    options.engine.speculative.c_str(), static_cast<unsigned long long>(stats.guesses_accepted),
+                    static_cast<unsigned long long>(stats.guesses_proposed),
+                    static_cast<unsigned long long>(stats.steps));
+      std::cerr << line;
+    }
   }
   return kExitOk;
 }

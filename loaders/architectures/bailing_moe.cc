@@ -46,6 +46,8 @@ void ReadBailing(ConfigReader* config, ModelSpec* spec, TensorRules* rules, cons
   ReadBasics(config, spec);
   const int64_t num_layers = ReadLayerCount(config);
   config->ExpectBool("use_sliding_window", false);
+  config->ExpectBool("use_rmsnorm", true);
+  config->ExpectBool("norm_softmax", false);
   spec->unit_head_columns = config->BoolOr("norm_head", false);
   const NormSpec norm = ReadRmsNorm(config, defaults.eps);
   spec->final_norm = norm;

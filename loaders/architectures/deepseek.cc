@@ -48,7 +48,8 @@ void ReadDeepseekV2(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
   const MlaSpec mla = ReadMla(config, *spec, {});
 
   MoeSpec moe = ReadDeepseekMoe(config, {.score = RouterSpec::Score::kSoftmax, .n_shared_experts = 2});
-  // The weights are left as they are, whatever norm_topk_prob says.
+  // The weights are left as they are; transformers does not read the field, and released files say false.
+  config->ExpectBool("norm_topk_prob", false);
   moe.router.normalize = RouterSpec::Normalize::kNone;
   moe.router.normalize_eps = 0;
   moe.router.group_score = RouterSpec::GroupScore::kMax;
@@ -93,6 +94,8 @@ void ReadSarvamMla(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
                   {"max_position_embeddings", 4096},
                   {"bos_token_id", 0},
                   {"eos_token_id", 1}});
+  config->ExpectBool("use_qk_norm", true);  // those of the latents
+  config->ExpectBool("moe_router_enable_expert_bias", true);
   ReadV3(config, spec, rules, {.routed_scaling_factor = 2.5}, 1);
 }
 
@@ -111,9 +114,13 @@ void ReadDeepseekV32(ConfigReader* config, ModelSpec* spec, TensorRules* rules) 
   ReadBasics(config, spec);
   const int64_t num_layers = ReadLayerCount(config);
   spec->final_norm = ReadRmsNorm(config, 1e-6);
+  config->ExpectBool("mlp_bias", false);
   MlaSpec mla = ReadMla(config, *spec, {.q_lora = 1536});
   mla.indexer = ReadIndexer(config, mla, {});
   const MoeSpec moe = ReadDeepseekMoe(config, {.routed_scaling_factor = 2.5, .n_group = 8, .topk_group = 4});
+  if (config->IntOr("moe_layer_freq", 1, 1, limits::kMaxLayers) != 1) {
+    config->Unsupported("moe_layer_freq", "is not 1, all that this architecture has");
+  }
   AddMlaLayers(config, spec, mla, moe, ReadMlpLayerTypes(config, num_layers, 3));
   ReadLayerTypes(config, num_layers, {"indexed_attention"}, [](int64_t) { return "indexed_attention"; });
   AddDeepseekNames(rules, config, mla, moe.num_experts, num_layers);

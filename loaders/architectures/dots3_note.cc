@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "loaders/architectures/common.h"
+#include "loaders/architectures/dots3_note_layers.h"
 #include "loaders/architectures/families.h"
 #include "loaders/architectures/mla.h"
 #include "loaders/rope.h"
@@ -11,25 +12,6 @@ namespace moe {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr char kFull[] = "full_attention";
-constexpr char kIndexed[] = "indexed_attention";
-constexpr char kSliding[] = "sliding_attention";
-
-// Old files say use_dsa, and call layers with an indexer full_attention.
-std::vector<std::string> ReadAttentionKinds(ConfigReader* config, int64_t num_layers) {
-  std::optional<bool> indexed = config->OptionalBool("use_dsa");
-  if (!indexed && !config->Has("per_layer_config")) indexed = true;
-  const bool windows = config->BoolOr("use_sliding_window", true);
-  const char* whole = indexed.value_or(true) ? kIndexed : kFull;
-  std::vector<std::string> kinds = ReadLayerTypes(config, num_layers, {kFull, kIndexed, kSliding}, [&](int64_t l) {
-    return !windows || l < 2 || l % 4 == 1 ? whole : kSliding;
-  });
-  for (std::string& kind : kinds) {
-    if (indexed && kind != kSliding) kind = whole;
-  }
-  return kinds;
-}
 
 // What layers with a window have in place of the model's fields, under old files' names; later files say it layer by
 // layer.
@@ -49,7 +31,7 @@ Json ReadWindowedFields(ConfigReader* config) {
 
 RopeSpec ReadLayerRope(ConfigReader* config, const ModelSpec& spec, const std::string& kind, int64_t rope_dim) {
   const bool given = config->Has("rope_parameters") || config->Has("rope_scaling");
-  const bool own_base = kind == kSliding && !given;
+  const bool own_base = kind == kDots3Sliding && !given;
   return ReadRope(config, {.head_dim = rope_dim,
                            .theta = own_base ? 5e4 : 8e7,
                            .layout = RopeSpec::Layout::kInterleaved,
@@ -76,29 +58,12 @@ MlaSpec ReadLayerMla(ConfigReader* config, ConfigReader* own, const ModelSpec& s
   mla.k_rope_norm = mla.kv_norm;
   mla.gate = AttentionGate::kHeadSigmoid;
   mla.rope = ReadLayerRope(config, spec, kind, mla.rope_dim);
-  if (kind == kIndexed) mla.indexer = ReadIndexer(config, mla, {.layout = RopeSpec::Layout::kInterleaved});
-  if (kind == kSliding) {
+  if (kind == kDots3Indexed) mla.indexer = ReadIndexer(config, mla, {.layout = RopeSpec::Layout::kInterleaved});
+  if (kind == kDots3Sliding) {
     mla.window = config->IntOr("sliding_window", config->IntOr("sliding_window_size", 512, 1, limits::kMaxPositions), 1,
                                limits::kMaxPositions);
   }
   return mla;
-}
-
-// Layers with experts; old files may have a list or an interval behind the first dense ones.
-std::vector<bool> ReadSparse(ConfigReader* config, int64_t num_layers) {
-  std::vector<bool> sparse = ReadMlpLayerTypes(config, num_layers, /*dense_by_default=*/1);
-  if (config->Has("mlp_layer_types")) return sparse;
-  if (config->TypeOf("moe_layer_freq") != Json::value_t::array) {
-    const int64_t step = config->IntOr("moe_layer_freq", 1, 1, limits::kMaxLayers);
-    for (size_t l = 0; l < sparse.size(); ++l) sparse[l] = sparse[l] && static_cast<int64_t>(l) % step == 0;
-    return sparse;
-  }
-  const std::vector<int64_t> switches = config->IntList("moe_layer_freq", 0, limits::kMaxLayers);
-  if (config->ok() && static_cast<int64_t>(switches.size()) < num_layers) {
-    config->Invalid("moe_layer_freq", Cat("has ", switches.size(), " entries for ", num_layers, " layers"));
-  }
-  for (size_t l = 0; config->ok() && l < sparse.size(); ++l) sparse[l] = sparse[l] && switches[l] != 0;
-  return sparse;
 }
 
 MoeSpec ReadMoe(ConfigReader* config) {
@@ -128,15 +93,16 @@ void ReadDots3Note(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
   ReadBasics(config, spec);
   const int64_t num_layers = config->Int("num_hidden_layers", 1, limits::kMaxLayers);
   spec->final_norm = ReadRmsNorm(config, 1e-5);
-  const std::vector<std::string> kinds = ReadAttentionKinds(config, num_layers);
-  const std::vector<bool> sparse = ReadSparse(config, num_layers);
+  config->ExpectBool("mlp_bias", false);
+  const std::vector<std::string> kinds = ReadDots3Kinds(config, num_layers);
+  const std::vector<bool> sparse = ReadDots3Sparse(config, num_layers);
   const MoeSpec moe = ReadMoe(config);
   const Json windowed = config->Has("per_layer_config") ? Json() : ReadWindowedFields(config);
   for (int64_t l = 0; config->ok() && l < num_layers; ++l) {
     const std::string& kind = kinds[static_cast<size_t>(l)];
     ConfigReader own = config->PerLayer(l, {"num_attention_heads", "num_key_value_heads", "q_lora_rank", "kv_lora_rank",
                                             "head_dim", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"});
-    if (kind == kSliding && windowed.is_object()) own = config->Over(&windowed, "swa_");
+    if (kind == kDots3Sliding && windowed.is_object()) own = config->Over(&windowed, "swa_");
     LayerSpec& layer = spec->layers.emplace_back();
     const MlaSpec mla = ReadLayerMla(config, &own, *spec, kind);
     layer.mixer = mla;

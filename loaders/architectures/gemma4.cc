@@ -6,73 +6,10 @@
 
 #include "loaders/architectures/common.h"
 #include "loaders/architectures/families.h"
-#include "loaders/rope.h"
+#include "loaders/architectures/gemma4.h"
 
 namespace moe {
 namespace {
-
-constexpr const char* kFull = "full_attention";
-constexpr const char* kSliding = "sliding_attention";
-
-std::vector<std::string> ReadTypes(ConfigReader* config, int64_t num_layers) {
-  std::vector<std::string> types = ReadLayerTypes(config, num_layers, {kFull, kSliding},
-                                                  [](int64_t l) { return (l + 1) % 6 == 0 ? kFull : kSliding; });
-  if (!types.empty()) types.back() = kFull;  // whatever layer_types says
-  return types;
-}
-
-AttentionSpec ReadAttention(ConfigReader* config, const ModelSpec& spec, const NormSpec& norm, const std::string& type,
-                            int64_t layer, bool key_is_value) {
-  ConfigReader own = config->PerLayer(layer, {"head_dim", "num_key_value_heads"});
-  AttentionSpec attn = ReadGroupedQueryAttention(&own, spec, 256);
-  const bool full = type == kFull;
-  // How released files say what per_layer_config says.
-  if (full && !config->Has("per_layer_config")) {
-    attn.head_dim = config->IntOr("global_head_dim", 512, 1, limits::kMaxHeadDim);
-    if (key_is_value) {
-      attn.num_kv_heads = config->IntOr("num_global_key_value_heads", attn.num_kv_heads, 1, limits::kMaxHeads);
-    }
-  }
-  attn.v_head_dim = attn.head_dim;
-  attn.scale = 1;
-  attn.qkv_bias = attn.output_bias = config->BoolOr("attention_bias", false);
-  attn.qk_norm = QkNorm::kPerHead;
-  attn.qk_norm_spec = norm;
-  attn.v_norm = {.eps = norm.eps, .weight = false};
-  if (!full) attn.window = config->IntOr("sliding_window", 512, 1, limits::kMaxPositions);
-  RopeDefaults rope{.head_dim = attn.head_dim, .max_positions = spec.max_positions, .layer_type = type};
-  rope.theta_field = "";
-  rope.settings = {
-      {kSliding, {{"rope_type", "default"}, {"rope_theta", 10000.0}}},
-      {kFull, {{"rope_type", "proportional"}, {"partial_rotary_factor", 0.25}, {"rope_theta", 1000000.0}}}};
-  // A part of the head makes sense with the proportional kind alone.
-  rope.whole_head = RopeSettings(config, rope).StringOr({"rope_type", "type"}, "default") != "proportional";
-  attn.rope = ReadRope(config, rope);
-  return attn;
-}
-
-// The last num_kv_shared_layers layers read the cache of the last layer of their kind before them.
-void ShareKeys(ConfigReader* config, const std::vector<std::string>& types, ModelSpec* spec) {
-  const auto num_layers = static_cast<int64_t>(types.size());
-  const int64_t shared = config->IntOr("num_kv_shared_layers", 0, 0, limits::kMaxLayers);
-  if (shared > num_layers) config->Invalid("num_kv_shared_layers", Cat("is ", shared, " of ", num_layers, " layers"));
-  const int64_t first = num_layers - shared;
-  const bool wide = config->BoolOr("use_double_wide_mlp", false);
-  for (int64_t l = first; config->ok() && l < num_layers; ++l) {
-    int64_t source = first - 1;
-    while (source >= 0 && types[static_cast<size_t>(source)] != types[static_cast<size_t>(l)]) --source;
-    if (source < 0) {
-      config->Invalid("num_kv_shared_layers", Cat("leaves layer ", l, " (", types[static_cast<size_t>(l)],
-                                                  ") without an earlier layer of its kind"));
-      return;
-    }
-    LayerSpec& layer = spec->layers[static_cast<size_t>(l)];
-    std::get<AttentionSpec>(layer.mixer).share_kv_with_layer = source;
-    if (!wide) continue;
-    if (auto* mlp = std::get_if<MlpSpec>(&layer.ffn)) mlp->intermediate_size *= 2;
-    if (layer.beside) layer.beside->mlp.intermediate_size *= 2;
-  }
-}
 
 MoeSpec ReadExperts(ConfigReader* config, const ModelSpec& spec, const NormSpec& norm, Activation activation) {
   MoeSpec moe;
@@ -134,7 +71,7 @@ void AddNames(TensorRules* rules, const std::string& prefix, const ModelSpec& sp
   }
   for (size_t l = 0; l < types.size(); ++l) {
     const std::string attn = Cat(prefix, "layers.", l, ".self_attn.");
-    if (key_is_value && types[l] == kFull) rules->AddLinear(Cat("layers.", l, ".attn.v"), attn + "k_proj");
+    if (key_is_value && types[l] == kGemma4Full) rules->AddLinear(Cat("layers.", l, ".attn.v"), attn + "k_proj");
     if (l < spec.layers.size() && std::get<AttentionSpec>(spec.layers[l].mixer).share_kv_with_layer >= 0) {
       for (const char* name : {"k_proj", "v_proj", "k_norm", "v_norm"}) {
         rules->Ignore(Cat(attn, name, ".*"), "keys and values of layers that share earlier ones");
@@ -170,13 +107,13 @@ void ReadGemma4(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
   ReadLayerInput(config, norm, activation, spec);
   const bool key_is_value = config->BoolOr("attention_k_eq_v", false);
   const bool sparse = config->BoolOr("enable_moe_block", false);
-  const std::vector<std::string> types = ReadTypes(config, num_layers);
+  const std::vector<std::string> types = ReadGemma4Types(config, num_layers);
   const MlpSpec mlp{.intermediate_size = config->Int("intermediate_size", 1, limits::kMaxInner),
                     .activation = activation};
   const MoeSpec moe = sparse ? ReadExperts(config, *spec, norm, activation) : MoeSpec{};
   for (int64_t l = 0; config->ok() && l < num_layers; ++l) {
     LayerSpec layer;
-    layer.mixer = ReadAttention(config, *spec, norm, types[static_cast<size_t>(l)], l, key_is_value);
+    layer.mixer = ReadGemma4Attention(config, *spec, norm, types[static_cast<size_t>(l)], l, key_is_value);
     layer.mixer_norm = layer.mixer_post_norm = layer.ffn_norm = layer.ffn_post_norm = norm;
     layer.layer_scale = true;
     if (sparse) {
@@ -188,7 +125,7 @@ void ReadGemma4(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
     }
     spec->layers.push_back(std::move(layer));
   }
-  ShareKeys(config, types, spec);
+  ShareGemma4Keys(config, types, spec);
 
   // A multimodal file has everything else under other names.
   for (const char* prefix : {"model.language_model.", "model."}) {

@@ -18,6 +18,7 @@ void ReadGptOss(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
                   {"num_local_experts", 128}});
   ReadBasics(config, spec);
   const int64_t num_layers = ReadLayerCount(config);
+  config->ExpectString("hidden_act", {"silu", "swish"});  // that of its clamped form
   const NormSpec norm = ReadRmsNorm(config, 1e-5);
   spec->final_norm = norm;
 

@@ -88,6 +88,9 @@ void ReadGrok2(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
   config->ExpectString("attn_logit_softcapping_method", {"tanh"});
   attn.logit_cap = ReadCap(config, "attn_logit_softcapping", 30);
   spec->logit_cap = ReadCap(config, "final_logit_softcapping", 0);
+  if (config->IntOr("global_attn_every_n", 1, 1, limits::kMaxLayers) != 1) {
+    config->Unsupported("global_attn_every_n", "is not 1: windows in the other layers are not supported");
+  }
   if (config->IntOr("sliding_window_size", -1, -1, limits::kMaxPositions) > 0) {
     config->Unsupported("sliding_window_size", "is a window; supported: -1 or 0");
   }

@@ -60,6 +60,22 @@ std::vector<int64_t> SplitRows(int64_t rows, int64_t divisor, int64_t parts) {
   return split;
 }
 
+// The buffers that checkpoints hold beside the tables. transformers takes what is stored, so a file that differs from
+// its own config was hashed otherwise than we would.
+void ImplyHash(TensorRules* rules, const std::string& prefix, const NgramSpec& ngram) {
+  const std::string seed = "what vocab_size, ngram_size and seed say";
+  const std::string sizes = "what ngram_vocab_size_base and heads_per_ngram say";
+  std::vector<int64_t> offsets;
+  int64_t offset = 0;
+  for (const int64_t rows : ngram.head_rows) {
+    offsets.push_back(offset);
+    offset += rows;
+  }
+  rules->Imply(prefix + "layer_multipliers", ngram.multipliers, seed);
+  rules->Imply(prefix + "ngram_heads_vocab_sizes", ngram.head_rows, sizes);
+  rules->Imply(prefix + "ngram_heads_offsets", std::move(offsets), sizes);
+}
+
 }  // namespace
 
 void ReadHashedNgrams(ConfigReader* config, const std::vector<int64_t>& layers, ModelSpec* spec, const NormSpec& norm) {
@@ -115,6 +131,7 @@ void AddHashedNgramNames(TensorRules* rules, const std::string& prefix, const Mo
   for (const int64_t l : layers) {
     if (static_cast<size_t>(l) >= spec.layers.size() || !spec.layers[static_cast<size_t>(l)].ngram) continue;
     const std::string table = Cat(prefix, "layers.", l, ".ple.ple_embedding.ngram_embedding.");
+    ImplyHash(rules, Cat(prefix, "layers.", l, ".ple.ple_embedding."), *spec.layers[static_cast<size_t>(l)].ngram);
     int64_t total = 0;
     for (const int64_t rows : spec.layers[static_cast<size_t>(l)].ngram->part_rows) total += rows;
     int64_t begin = 0;
@@ -126,9 +143,6 @@ void AddHashedNgramNames(TensorRules* rules, const std::string& prefix, const Mo
       begin += rows;
       ++part;
     }
-  }
-  for (const char* buffer : {"layer_multipliers", "ngram_heads_vocab_sizes", "ngram_heads_offsets"}) {
-    rules->Ignore(Cat(prefix, "layers.*.ple.ple_embedding.", buffer), "hash functions that follow from the seed");
   }
 }
 

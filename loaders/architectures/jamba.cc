@@ -2,6 +2,7 @@
 // weights not renormalised.
 #include "loaders/architectures/common.h"
 #include "loaders/architectures/families.h"
+#include "loaders/rope.h"
 
 namespace moe {
 namespace {
@@ -79,6 +80,7 @@ void ReadJamba(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
   const int64_t num_layers = ReadLayerCount(config);
   config->ExpectString("hidden_act", {"silu"});
   config->ExpectAbsent("sliding_window");
+  ExpectUnscaledRope(config);
   const NormSpec norm = spec->final_norm = ReadRmsNorm(config, 1e-6);
   const AttentionSpec attn = ReadGroupedQueryAttention(config, *spec);
   const Mamba1Spec mamba = ReadMamba(config, spec->hidden_size, norm);

@@ -4,6 +4,7 @@
 #include "loaders/architectures/delta_names.h"
 #include "loaders/architectures/families.h"
 #include "loaders/architectures/mla.h"
+#include "loaders/rope.h"
 
 namespace moe {
 namespace {
@@ -65,6 +66,7 @@ void ReadKimiLinear(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
   const int64_t num_layers = ReadLayerCount(config);
   config->ExpectString("hidden_act", {"silu"});
   config->ExpectBool("mla_use_nope", true);
+  ExpectUnscaledRope(config);
   if (config->IntOr("moe_layer_freq", 1, 1, limits::kMaxLayers) != 1) {
     config->Unsupported("moe_layer_freq", "experts in some of the later layers only are not supported; expected 1");
   }
@@ -73,6 +75,7 @@ void ReadKimiLinear(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
   const GatedDeltaSpec delta = ReadKimiDelta(config, &linear, norm);
   const MlaSpec mla = ReadMla(config, *spec, {.rope = false});
   const MoeSpec moe = ReadDeepseekMoe(config, {.routed_scaling_factor = 2.446});
+  if (moe.router.num_groups > 1) config->ExpectBool("use_grouped_topk", true);
   const std::vector<std::string> types = ReadTypes(config, &linear, num_layers);
   const std::vector<bool> sparse = ReadMlpLayerTypes(config, num_layers, 1);
   AddMlaLayers(config, spec, mla, moe, sparse);

@@ -2,58 +2,11 @@
 // sigmoid-routed, with a shared expert and, in the larger models, a latent projection around the routed ones.
 #include "loaders/architectures/common.h"
 #include "loaders/architectures/families.h"
-#include "loaders/json_text.h"
+#include "loaders/architectures/nemotron_h_pattern.h"
+#include "loaders/rope.h"
 
 namespace moe {
 namespace {
-
-// The layer kinds, in the letters of hybrid_override_pattern.
-constexpr char kMamba = 'M';
-constexpr char kAttention = '*';
-constexpr char kMlp = '-';
-constexpr char kMoe = 'E';
-
-std::string PatternOfTypes(ConfigReader* config, const std::vector<std::string>& types) {
-  std::string pattern;
-  for (const std::string& type : types) {
-    if (type == "mamba" || type == "linear_attention") {
-      pattern += kMamba;
-    } else if (type == "attention" || type == "full_attention") {
-      pattern += kAttention;
-    } else if (type == "mlp") {
-      pattern += kMlp;
-    } else if (type == "moe") {
-      pattern += kMoe;
-    } else {
-      config->Unsupported("layers_block_type", Cat("has the layer kind ", Quoted(type),
-                                                   "; supported: mamba, linear_attention, attention, full_attention, "
-                                                   "mlp, moe"));
-    }
-  }
-  return pattern;
-}
-
-std::string ReadPattern(ConfigReader* config) {
-  const std::string letters = config->StringOr("hybrid_override_pattern", "");
-  const std::string types = PatternOfTypes(config, config->StringList("layers_block_type"));
-  const size_t unknown = letters.find_first_not_of("M*-E");
-  if (unknown != std::string::npos) {
-    config->Unsupported("hybrid_override_pattern",
-                        Cat("has the layer kind ", Quoted(letters.substr(unknown, 1)), "; supported: M, *, -, E"));
-  }
-  if (!letters.empty() && !types.empty() && letters != types) {
-    config->Invalid("layers_block_type", Cat("means ", Quoted(types), ", but hybrid_override_pattern is ",
-                                             Quoted(letters), "; they must agree"));
-  }
-  std::string pattern = letters.empty() ? types : letters;
-  if (pattern.empty()) config->Invalid("hybrid_override_pattern", "absent, as is layers_block_type");
-  const auto size = static_cast<int64_t>(pattern.size());
-  if (size > limits::kMaxLayers) config->Invalid("hybrid_override_pattern", Cat("has ", size, " layers"));
-  if (config->IntOr("num_hidden_layers", size, 1, limits::kMaxLayers) != size) {
-    config->Invalid("num_hidden_layers", Cat("differs from the ", size, " layers of the layer pattern"));
-  }
-  return pattern;
-}
 
 Mamba2Spec ReadMamba(ConfigReader* config, float norm_eps) {
   Mamba2Spec mamba;
@@ -139,10 +92,11 @@ void AddNames(TensorRules* rules, int64_t num_experts) {
 
 void ReadNemotronH(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
   ReadBasics(config, spec);
-  const std::string pattern = ReadPattern(config);
+  const std::string pattern = ReadNemotronPattern(config);
   config->ExpectString("mlp_hidden_act", {"relu2"});
   config->ExpectBool("mlp_bias", false);
   config->ExpectAbsent("sliding_window");
+  ExpectUnscaledRope(config);
   const auto eps = static_cast<float>(config->FloatOr({"layer_norm_epsilon", "norm_eps", "rms_norm_eps"}, 1e-5, 0, 1));
   const NormSpec norm{NormKind::kRms, eps, false};
   spec->final_norm = norm;
@@ -154,27 +108,30 @@ void ReadNemotronH(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
   LayerSpec attention = plain;
   LayerSpec mlp = plain;
   LayerSpec sparse = plain;
-  if (pattern.find(kMamba) != std::string::npos) mamba.mixer = ReadMamba(config, eps);
-  if (pattern.find(kAttention) != std::string::npos) {
+  if (pattern.find(kNemotronMamba) != std::string::npos) mamba.mixer = ReadMamba(config, eps);
+  if (pattern.find(kNemotronAttention) != std::string::npos) {
     config->Int({"head_dim", "attention_head_dim"}, 1, limits::kMaxHeadDim);  // not hidden_size / heads here
     AttentionSpec attn = ReadGroupedQueryAttention(config, *spec);
     attn.qkv_bias = attn.output_bias = config->BoolOr("attention_bias", false);
     attention.mixer = attn;
   }
-  if (pattern.find(kMlp) != std::string::npos) {
+  if (pattern.find(kNemotronMlp) != std::string::npos) {
     mlp.ffn = MlpSpec{.intermediate_size = config->Int("intermediate_size", 1, limits::kMaxInner),
                       .activation = Activation::kRelu2,
                       .gated = false};
   }
   int64_t num_experts = 1;
-  if (pattern.find(kMoe) != std::string::npos) {
+  if (pattern.find(kNemotronMoe) != std::string::npos) {
     const MoeSpec moe = ReadMoe(config);
     num_experts = moe.num_experts;
     sparse.ffn = moe;
   }
   if (!config->ok()) return;
   for (const char kind : pattern) {
-    spec->layers.push_back(kind == kMamba ? mamba : kind == kAttention ? attention : kind == kMlp ? mlp : sparse);
+    spec->layers.push_back(kind == kNemotronMamba       ? mamba
+                           : kind == kNemotronAttention ? attention
+                           : kind == kNemotronMlp       ? mlp
+                                                        : sparse);
   }
   AddNames(rules, num_experts);
 }

@@ -17,10 +17,10 @@ namespace {
 
 constexpr char kHelp[] =
     "kernel_bench [--isa NAME] [--threads N] [--filter TEXT] [--seconds S] [--clock wall|cpu] [--json FILE]\n"
-    "  Times gemm, moe, attention and mamba2 on every instruction-set path of this machine (or --isa) and states them "
-    "as\n"
-    "  fractions of the measured roofs. Times are the best and the median of runs that fill --seconds (0.5) per "
-    "case.\n";
+    "  Times gemm, moe, attention and the recurrent mixers on every instruction-set path of this machine (or --isa) "
+    "and\n"
+    "  states them as fractions of the measured roofs. Times are the best and the median of runs that fill --seconds\n"
+    "  (0.5) per case.\n";
 
 struct Options {
   std::string isa;

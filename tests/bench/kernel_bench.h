@@ -21,6 +21,9 @@ struct Case {
 
 // `filter`: only names that contain it.
 std::vector<Case> MakeCases(std::shared_ptr<Backend> backend, const std::string& filter);
+void AddRecurrences(const std::shared_ptr<Backend>& backend, const std::string& filter, std::vector<Case>& cases);
+
+std::vector<float> RandomFloats(int64_t n, uint32_t seed);  // in [-1, 1]
 
 }  // namespace moe::bench
 

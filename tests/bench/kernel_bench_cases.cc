@@ -42,13 +42,6 @@ std::shared_ptr<std::byte> HugePages(const std::vector<uint16_t>& x) {
   return {p, [](std::byte* q) { std::free(q); }};
 }
 
-std::vector<float> RandomFloats(int64_t n, uint32_t seed) {
-  std::minstd_rand random(seed);
-  std::vector<float> x(static_cast<size_t>(n));
-  for (float& v : x) v = static_cast<float>(static_cast<int32_t>(random() % 2001) - 1000) * 1e-3f;
-  return x;
-}
-
 WeightSource Bf16Source(const std::vector<uint16_t>& x, int64_t rows, int64_t cols) {
   WeightSource s;
   s.dtype = DType::kBF16;
@@ -278,6 +271,13 @@ void AddMamba2(const std::shared_ptr<Backend>& backend, const std::string& filte
 
 }  // namespace
 
+std::vector<float> RandomFloats(int64_t n, uint32_t seed) {
+  std::minstd_rand random(seed);
+  std::vector<float> x(static_cast<size_t>(n));
+  for (float& v : x) v = static_cast<float>(static_cast<int32_t>(random() % 2001) - 1000) * 1e-3f;
+  return x;
+}
+
 std::vector<Case> MakeCases(std::shared_ptr<Backend> backend, const std::string& filter) {
   std::vector<Case> cases;
   AddGemm(backend, filter, cases);
@@ -290,6 +290,7 @@ std::vector<Case> MakeCases(std::shared_ptr<Backend> backend, const std::string&
   AddMamba2(backend, filter, cases, 1, 1);
   AddMamba2(backend, filter, cases, 32, 1);
   AddMamba2(backend, filter, cases, 1, 512);
+  AddRecurrences(backend, filter, cases);
   std::erase_if(cases, [&](const Case& c) { return !Wanted(c.name, filter); });
   return cases;
 }

@@ -54,7 +54,7 @@ def run_together(server):
 
 @pytest.mark.parametrize("flags", [
     [], ["--threads", "2"], ["--max-num-batched-tokens", "48"], ["--max-num-seqs", "5"],
-    ["--expert-parallel-size", "2"],
+    ["--expert-parallel-size", "2"], ["--speculative", "ngram", "--speculative-ngram-min", "1"],
     ["--kv-cache-memory-gib"],  # some 13 to 30 blocks of 32 tokens: preemption
 ], ids=lambda f: " ".join(f) or "default")
 def test_32_concurrent_requests_equal_themselves_alone(model, alone, flags):
@@ -67,6 +67,40 @@ def test_32_concurrent_requests_equal_themselves_alone(model, alone, flags):
         assert server.wait_idle()
         preempted = server.metric("moe_preemptions_total")
         assert (preempted > 0) == ("--kv-cache-memory-gib" in flags), "what the case is about did happen"
+
+
+def test_guesses_change_nothing(model):
+    """Text that repeats itself, cut by stop strings, end tokens and lengths in the middle of accepted guesses."""
+    ids = golden(model)["validation"]["ids"][:40] * 3
+    plain = {"ids": ids, "ignore_eos": True, "logprobs": 3, "seed": 3}
+    wanted = [request(temperature=0, max_new_tokens=300, **plain), request(temperature=0, max_new_tokens=301, **plain),
+              request(temperature=0.5, max_new_tokens=250, repetition_penalty=0.8, routed_experts=True, **plain),
+              request(temperature=0.3, max_new_tokens=250, frequency_penalty=-0.5, **plain)]
+    with Server(model=demo_dir(model)) as server:
+        stub = server.stub()
+        whole = stub.Generate(wanted[0]).choices[0]
+        # What ends in the last third, where the text repeats itself if it ever does.
+        for at in (len(whole.text) * 2 // 3, len(whole.text) * 3 // 4, len(whole.text) - 20):
+            wanted.append(request(temperature=0, max_new_tokens=300, stop=[whole.text[at:at + 12]], **plain))
+        wanted.append(request(temperature=0, max_new_tokens=300, min_new_tokens=200,
+                              stop_token_ids=[whole.token_ids[270]], routed_experts=True, **plain))
+        alone = [stub.Generate(r) for r in wanted]
+    for flags in [], ["--max-num-batched-tokens", "16"], ["--threads", "2", "--speculative-tokens", "11"]:
+        with Server("--speculative", "ngram", *flags, model=demo_dir(model), admin=True) as server:
+            stub = server.stub()
+            one_by_one = [stub.Generate(r) for r in wanted]
+            with concurrent.futures.ThreadPoolExecutor(len(wanted)) as pool:
+                together = list(pool.map(stub.Generate, wanted))
+            for i, (expected, *others) in enumerate(zip(alone, one_by_one, together)):
+                for got in others:
+                    assert bits(got) == bits(expected), f"request {i}"
+                    assert got.choices[0].finish_reason == expected.choices[0].finish_reason
+                    assert got.usage.generated_tokens == expected.usage.generated_tokens == \
+                        len(got.choices[0].token_ids)
+            assert server.wait_idle()
+            assert server.metric("moe_speculative_accepted_tokens_total") > 100
+            assert (server.metric("moe_speculative_proposed_tokens_total")
+                    > server.metric("moe_speculative_accepted_tokens_total"))
 
 
 def test_streams_carry_the_same_bits(model, alone):

@@ -4,49 +4,27 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <set>
-#include <sstream>
 
 #include "loaders/architectures.h"
 #include "loaders/json_text.h"
 #include "loaders/safetensors.h"
 #include "loaders/weight_store.h"
 #include "parallel/base/log.h"
+#include "tests/loaders/family_fixtures.h"
 #include "tests/loaders/tiny_checkpoint.h"
 
 namespace moe {
 namespace {
 
+using moe::testing::Content;
+using moe::testing::Families;
 using moe::testing::FileMap;
+using moe::testing::FixtureRoot;
 using nlohmann::json;
 
 constexpr const char* kConfig = "config.json";
 constexpr const char* kWeights = "model.safetensors";
-
-std::string FixtureRoot() {
-  const char* own = std::getenv("MOE_FIXTURES");
-  return own != nullptr ? own : std::string(MOE_TEST_DATA_DIR) + "/families";
-}
-
-std::vector<std::string> Families() {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(FixtureRoot(), error)) {
-    if (std::filesystem::exists(entry.path() / "golden.json")) names.push_back(entry.path().filename());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-std::string Content(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream out;
-  out << in.rdbuf();
-  return out.str();
-}
 
 // All keys at any depth.
 void CollectKeys(const json& value, std::set<std::string>* keys) {

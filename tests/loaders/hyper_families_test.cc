@@ -3,8 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "loaders/architectures.h"
-#include "loaders/weight_store.h"
-#include "tests/loaders/tiny_checkpoint.h"
+#include "tests/loaders/planned_checkpoint.h"
 
 namespace moe {
 namespace {
@@ -167,27 +166,19 @@ TEST(HyperFamiliesTest, TableOfExperts) {
   const StatusOr<ModelDescription> model = ReadModelConfig(config.dump());
   ASSERT_TRUE(model.ok()) << model.status();
   const auto open = [&](const std::string& dtype, int64_t last) {
-    std::vector<moe::testing::TinyTensor> tensors;
-    ForEachRequiredTensor(model->spec, [&](const TensorNeed& need) {
-      const CanonicalName name = ParseCanonicalName(need.name);
-      const TensorRule& rule = model->rules.Find(name.pattern)->front();
-      moe::testing::TinyTensor tensor{
-          .name = FillPattern(rule.checkpoint, name.layer, name.expert), .shape = {need.rows, need.cols}, .data = {}};
-      if (need.vector) tensor.shape = {need.rows};
-      if (need.below > 0) {
-        tensor.dtype = dtype;
-        for (int64_t i = 0; i < need.rows * need.cols; ++i) {
-          const int64_t value = i + 1 == need.rows * need.cols ? last : i % need.below;
-          tensor.data.append(reinterpret_cast<const char*>(&value), dtype == "I64" ? 8 : 4);
-        }
+    std::vector<moe::testing::TinyTensor> tensors = moe::testing::PlannedTensors(*model);
+    for (moe::testing::TinyTensor& tensor : tensors) {
+      if (tensor.dtype != "I64") continue;
+      const size_t count = tensor.data.size() / 8;
+      tensor.dtype = dtype;
+      tensor.data.clear();
+      for (size_t i = 0; i < count; ++i) {
+        const int64_t value = i + 1 == count ? last : static_cast<int64_t>(i % 4);
+        tensor.data.append(reinterpret_cast<const char*>(&value), dtype == "I64" ? 8 : 4);
       }
-      tensors.push_back(tensor);
-    });
-    moe::testing::FileMap files = moe::testing::SoundFiles();
-    files["config.json"] = config.dump();
-    files["model.safetensors"] = moe::testing::Pack(moe::testing::LayOut(tensors));
-    ModelSpec spec = model->spec;
-    return OpenWeightStore(*moe::testing::InMemory(files), &spec, model->rules).status();
+    }
+    ModelSpec spec;
+    return moe::testing::OpenTensors(*model, tensors, &spec);
   };
   EXPECT_TRUE(open("I64", 3).ok()) << open("I64", 3);
   EXPECT_TRUE(open("I32", 3).ok()) << open("I32", 3);

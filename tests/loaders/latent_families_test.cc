@@ -3,11 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <set>
 
 #include "loaders/architectures.h"
-#include "loaders/weight_store.h"
-#include "tests/loaders/tiny_checkpoint.h"
+#include "tests/loaders/planned_checkpoint.h"
 
 namespace moe {
 namespace {
@@ -114,6 +112,7 @@ TEST(LatentFamiliesTest, WhatIsNotSupportedIsNamed) {
   ExpectRefused("DeepseekV3ForCausalLM", {{"scoring_func", "softmax"}}, "scoring_func");
   ExpectRefused("DeepseekV3ForCausalLM", {{"partial_rotary_factor", 0.5}}, "partial_rotary_factor");
   ExpectRefused("DeepseekV2ForCausalLM", {{"topk_method", "noaux_tc"}}, "topk_method");
+  ExpectRefused("DeepseekV2ForCausalLM", {{"norm_topk_prob", true}}, "norm_topk_prob");
   ExpectRefused("DeepseekV32ForCausalLM", {{"rope_interleave", false}}, "rope_interleave");
   ExpectRefused("DeepseekV32ForCausalLM", {{"index_head_dim", 2}}, "index_head_dim");
   ExpectRefused("GlmMoeDsaForCausalLM", {{"indexer_types", {"shared", "full", "full", "full"}}}, "indexer_types");
@@ -125,7 +124,7 @@ TEST(LatentFamiliesTest, WhatIsNotSupportedIsNamed) {
 }
 
 TEST(LatentFamiliesTest, RoutersOfDeepseekV2) {
-  const json groups = {{"topk_method", "group_limited_greedy"}, {"norm_topk_prob", true}, {"mlp_bias", true}};
+  const json groups = {{"topk_method", "group_limited_greedy"}, {"norm_topk_prob", false}, {"mlp_bias", true}};
   const ModelSpec spec = Spec("DeepseekV2ForCausalLM", groups);
   const RouterSpec& router = Moe(spec, 0).router;
   EXPECT_EQ(router.score, RouterSpec::Score::kSoftmax);
@@ -183,7 +182,8 @@ TEST(LatentFamiliesTest, Mistral4ScalesItsQueries) {
 }
 
 TEST(LatentFamiliesTest, LongcatLayersAreTwoOfOurs) {
-  const ModelSpec spec = Spec("LongcatFlashForCausalLM", {{"num_layers", 2},
+  const ModelSpec spec = Spec("LongcatFlashForCausalLM", {{"n_group", 1},
+                                                          {"num_layers", 2},
                                                           {"moe_topk", 2},
                                                           {"expert_ffn_hidden_size", 8},
                                                           {"ffn_hidden_size", 16},
@@ -206,22 +206,13 @@ TEST(LatentFamiliesTest, AxK2GatesItsNorms) {
   EXPECT_TRUE(Mla(spec, 0).q_reads_raw_latent);
 }
 
-// A file with every tensor that the family reads, of zeros, but for those whose name has `without` in it.
+// A file with every tensor that the family reads but for those whose name has `without` in it.
 Status OpenWithout(const char* architecture, const std::string& without, ModelSpec* spec) {
   const StatusOr<ModelDescription> model = ReadModelConfig(Config(architecture, json::object()).dump());
   EXPECT_TRUE(model.ok()) << model.status();
-  *spec = model->spec;
-  std::vector<testing::TinyTensor> tensors;
-  std::set<std::string> names;
-  for (const TensorNeed& need : RequiredTensors(*spec)) {
-    const CanonicalName canonical = ParseCanonicalName(need.name);
-    const TensorRule& rule = model->rules.Find(canonical.pattern)->front();
-    const std::string name = FillPattern(rule.checkpoint, canonical.layer, canonical.expert);
-    if (name.find(without) != std::string::npos || !names.insert(name).second) continue;
-    tensors.push_back({.name = name, .shape = StoredShape(need, rule.layout)});
-  }
-  const auto files = testing::InMemory({{"model.safetensors", testing::Pack(testing::LayOut(tensors))}});
-  return OpenWeightStore(*files, spec, model->rules).status();
+  std::vector<testing::TinyTensor> tensors = testing::PlannedTensors(*model);
+  std::erase_if(tensors, [&](const auto& tensor) { return tensor.name.find(without) != std::string::npos; });
+  return testing::OpenTensors(*model, tensors, spec);
 }
 
 TEST(LatentFamiliesTest, AxK1NeedsNoSelectionBias) {

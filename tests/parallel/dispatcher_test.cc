@@ -6,7 +6,8 @@
 
 #include <cstring>
 #include <random>
-#include <thread>
+
+#include "tests/parallel/groups.h"
 
 namespace moe {
 namespace {
@@ -57,19 +58,22 @@ void LayerCall(Dispatcher& dispatcher, Communicator& comm, const ExpertPlacement
   }
 }
 
-void RunOn(int ranks, const std::function<void(int rank, Dispatcher&, Communicator&)>& body) {
-  auto group = CreateInProcessGroup(ranks, std::chrono::seconds(60));
-  std::vector<std::thread> threads;
-  for (int r = 0; r < ranks; ++r) {
-    threads.emplace_back([&, r] {
-      Dispatcher dispatcher(group[r].get());
-      body(r, dispatcher, *group[r]);
+class DispatcherTest : public testing::TestWithParam<Transport> {
+ protected:
+  void RunOn(int ranks, const std::function<void(int rank, Dispatcher&, Communicator&)>& body) {
+    auto group = MakeGroup(GetParam(), ranks, std::chrono::seconds(60));
+    for (auto& rank : group) ASSERT_NE(rank, nullptr);
+    OnThreads(ranks, [&](int rank) {
+      Dispatcher dispatcher(group[rank].get());
+      body(rank, dispatcher, *group[rank]);
     });
+    Destroy(group);
   }
-  for (std::thread& t : threads) t.join();
-}
+};
 
-TEST(Dispatcher, RandomRoutingsOverRanksAndPlacements) {
+INSTANTIATE_TEST_SUITE_P(Each, DispatcherTest, testing::ValuesIn(Transports()), TransportName);
+
+TEST_P(DispatcherTest, RandomRoutingsOverRanksAndPlacements) {
   constexpr int64_t kExperts = 13;  // divisible by no number of ranks
   for (int ranks : {1, 2, 3, 4, 8, 16}) {
     std::vector<ExpertPlacement> placements{ExpertPlacement::Linear(kExperts, ranks),
@@ -96,7 +100,7 @@ TEST(Dispatcher, RandomRoutingsOverRanksAndPlacements) {
 }
 
 // All tokens to the experts of one rank; the others have nothing to compute (k larger than a rank's experts, too).
-TEST(Dispatcher, AllTokensToOneRank) {
+TEST_P(DispatcherTest, AllTokensToOneRank) {
   RunOn(4, [](int rank, Dispatcher& dispatcher, Communicator& comm) {
     const ExpertPlacement placement = ExpertPlacement::Linear(8, 4);
     LayerCall(dispatcher, comm, placement, {0, 1, 1, 0, 0, 1}, 2);
@@ -104,7 +108,7 @@ TEST(Dispatcher, AllTokensToOneRank) {
   });
 }
 
-TEST(Dispatcher, ARowIsSentOnceToEachRank) {
+TEST_P(DispatcherTest, ARowIsSentOnceToEachRank) {
   RunOn(2, [](int rank, Dispatcher& dispatcher, Communicator& comm) {
     const ExpertPlacement placement = ExpertPlacement::Linear(8, 2);
     // Rank 0 sends one row for three experts of rank 1, and gets three rows back.
@@ -114,7 +118,53 @@ TEST(Dispatcher, ARowIsSentOnceToEachRank) {
   });
 }
 
-TEST(Dispatcher, OneRankCopiesNothing) {
+// A peer whose every exchange carries the bytes given.
+class RoguePeer : public Communicator {
+ public:
+  explicit RoguePeer(std::vector<std::vector<int32_t>> sends) : sends_(std::move(sends)) {}
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  Status AllToAllV(std::span<const std::span<const std::byte>>, std::span<const std::span<std::byte>> receive,
+                   const ExchangeLabel&) override {
+    const std::vector<int32_t>& bytes = sends_[next_++];
+    EXPECT_EQ(receive[1].size(), bytes.size() * sizeof(int32_t));
+    std::memcpy(receive[1].data(), bytes.data(), receive[1].size());
+    return absl::OkStatus();
+  }
+  Status AllGather(std::span<const int32_t>, std::span<int32_t>, const ExchangeLabel&) override {
+    return absl::OkStatus();
+  }
+  Status Broadcast(std::span<std::byte>, int, const ExchangeLabel&) override { return absl::OkStatus(); }
+  Status Barrier(const ExchangeLabel&) override { return absl::OkStatus(); }
+  void Abort(const std::string&) override {}
+
+ private:
+  std::vector<std::vector<int32_t>> sends_;
+  size_t next_ = 0;
+};
+
+TEST(Dispatcher, APeersNonsenseIsAnError) {
+  const ExpertPlacement placement = ExpertPlacement::Linear(4, 2);  // rank 0 has experts 0 and 1
+  const std::vector<int32_t> row(kWidth);
+  const auto answer = [&](std::vector<int32_t> counts, int32_t index, int32_t expert) {
+    std::vector<int32_t> rows = row;
+    rows.push_back(index);
+    rows.push_back(expert);
+    RoguePeer peer({std::move(counts), rows});
+    Dispatcher dispatcher(&peer);
+    return dispatcher.Dispatch(placement, nullptr, 0, kRowBytes, {}, 1, 3).status();
+  };
+  EXPECT_TRUE(answer({1, 1, 1}, 0, 1).ok());
+  EXPECT_EQ(answer({1, -1, 1}, 0, 1).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(answer({1, 1, 1}, 1, 1).code(), absl::StatusCode::kDataLoss) << "no such row";
+  EXPECT_EQ(answer({1, 1, 1}, -1, 1).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(answer({1, 1, 1}, 0, 4).code(), absl::StatusCode::kDataLoss) << "no such expert";
+  const Status status = answer({1, 1, 1}, 0, 2);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << "an expert of the other rank";
+  EXPECT_EQ(status.message(), "rank 1 asked rank 0 for expert 2 of row 0 of 1 in layer 3");
+}
+
+TEST_P(DispatcherTest, OneRankCopiesNothing) {
   RunOn(1, [](int, Dispatcher& dispatcher, Communicator& comm) {
     LayerCall(dispatcher, comm, ExpertPlacement::Linear(4, 1), {3, 0, 1, 2}, 2);
     EXPECT_EQ(dispatcher.bytes_sent(), 0u);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace moe {
 namespace {
 
@@ -16,22 +18,33 @@ TEST(ExpertPlacement, LinearSharesTheRemainderOut) {
 TEST(ExpertPlacement, MoreRanksThanExperts) {
   const ExpertPlacement p = ExpertPlacement::Linear(2, 3);
   EXPECT_EQ(p.ExpertsOf(2), std::vector<int32_t>{});
-  EXPECT_EQ(p.Target(1, 2), 1);
+  EXPECT_EQ(p.RanksOf(1)[0], 1);
 }
 
 TEST(ExpertPlacement, RoundRobin) {
   const ExpertPlacement p = ExpertPlacement::RoundRobin(5, 2);
   EXPECT_EQ(p.ExpertsOf(0), (std::vector<int32_t>{0, 2, 4}));
-  EXPECT_EQ(p.Target(3, 0), 1);
+  EXPECT_EQ(p.RanksOf(3)[0], 1);
 }
 
-TEST(ExpertPlacement, ReplicasPreferTheSenderAndSpreadTheRest) {
-  const auto p = ExpertPlacement::FromMap({{0, 2}, {1}}, 4);
-  ASSERT_TRUE(p.ok());
-  EXPECT_EQ(p->Target(0, 2), 2);
-  EXPECT_EQ(p->Target(0, 1), 2);
-  EXPECT_EQ(p->Target(0, 3), 2);
-  EXPECT_EQ(p->Target(0, 0), 0);
+TEST(ExpertPlacement, SharesAreEvenUnlessGiven) {
+  const auto even = ExpertPlacement::FromMap({{0, 2}, {1}}, 4);
+  ASSERT_TRUE(even.ok());
+  EXPECT_EQ(even->SharesOf(0)[1], 0.5f);
+  EXPECT_EQ(even->SharesOf(1)[0], 1.0f);
+  const auto given = ExpertPlacement::FromShares({{0, 2}, {1}}, {{0.75f, 0.25f}, {1}}, 4);
+  ASSERT_TRUE(given.ok());
+  EXPECT_EQ(given->SharesOf(0)[0], 0.75f);
+  EXPECT_EQ(given->RanksOf(0)[1], 2);
+}
+
+TEST(ExpertPlacement, BadSharesAreRefused) {
+  EXPECT_FALSE(ExpertPlacement::FromShares({{0, 1}}, {{0.5f, 0.4f}}, 2).ok());
+  EXPECT_FALSE(ExpertPlacement::FromShares({{0, 1}}, {{1.5f, -0.5f}}, 2).ok());
+  EXPECT_FALSE(ExpertPlacement::FromShares({{0, 1}}, {{1}}, 2).ok());
+  EXPECT_FALSE(ExpertPlacement::FromShares({{0, 1}}, {}, 2).ok());
+  EXPECT_FALSE(ExpertPlacement::FromShares({{0}}, {{std::nanf("")}}, 2).ok());
+  EXPECT_FALSE(ExpertPlacement::FromShares({{0, 0}}, {{0.5f, 0.5f}}, 2).ok());
 }
 
 TEST(ExpertPlacement, BadMapsAreRefused) {

@@ -54,6 +54,20 @@ inline void WidenKeys(const char* k, int64_t head_dim, float* out) {
   }
 }
 
+// out[32][width]: the first v_dim dims of keys [d][32], turned; width is v_dim rounded up to 16.
+inline void ValuesOfKeys(const float* keys, int64_t v_dim, int64_t width, float* out) {
+  for (int64_t d = 0; d < width; d += 16) {
+    for (int64_t j = 0; j < kKeys; j += 16) {
+      V x[16];
+#pragma GCC unroll 16
+      for (int64_t i = 0; i < 16; ++i) x[i] = d + i < v_dim ? Load(keys + (d + i) * kKeys + j) : Zero();
+      Transpose(x);
+#pragma GCC unroll 16
+      for (int64_t i = 0; i < 16; ++i) Store(out + (j + i) * width + d, x[i]);
+    }
+  }
+}
+
 template <int MR>
 inline void ScoreStep(const float* q, int64_t q_stride, V k0, V k1, V (&acc)[MR][2]) {
 #pragma GCC unroll 8
@@ -296,8 +310,9 @@ inline void PrefetchBlock(const AttentionTile& t, int64_t block) {
   const int64_t physical = t.blocks[block];
   const int64_t size = t.act == Element::kF32 ? 4 : 2;
   const char* k = t.k + physical * t.k_block_bytes;
-  const char* v = t.v + physical * t.v_block_bytes;
   for (int64_t i = 0; i < kKeys * t.head_dim * size; i += 64) Prefetch(k + i);
+  if (t.v == nullptr) return;
+  const char* v = t.v + physical * t.v_block_bytes;
   for (int64_t i = 0; i < kKeys * t.v_head_dim * size; i += 64) Prefetch(v + i);
 }
 
@@ -321,7 +336,7 @@ inline void AttendBlock(const AttentionTile& t, AttentionState& a, int64_t block
   const int64_t end = last * t.group;
   const int64_t physical = t.blocks[block];
   KeyBlock k{t.k + physical * t.k_block_bytes, t.act == Element::kBF16};
-  if (k.bf16 && end - begin > 2 * kScoreRows) {
+  if (k.bf16 && (end - begin > 2 * kScoreRows || t.v == nullptr)) {
     WidenKeys(k.data, t.head_dim, a.kt);
     k = {reinterpret_cast<const char*>(a.kt), false};
   }
@@ -334,6 +349,11 @@ inline void AttendBlock(const AttentionTile& t, AttentionState& a, int64_t block
   if (t.relative != nullptr) AddRelativeBias(t, a, block, begin, end);
   SoftmaxRows(t, a, block, begin, end);
 
+  if (t.v == nullptr) {
+    ValuesOfKeys(reinterpret_cast<const float*>(k.data), t.v_head_dim, a.width, a.v);
+    AccumulateValues(t, a, {reinterpret_cast<const char*>(a.v), a.width * 4, false}, block, begin, end);
+    return;
+  }
   ValueBlock v{t.v + physical * t.v_block_bytes, t.v_head_dim * (t.act == Element::kF32 ? 4 : 2),
                t.act == Element::kBF16};
   // Widening pays once several passes of rows share it, and gives whole vectors to any v_head_dim.

@@ -242,7 +242,9 @@ void CpuBackend::Attention(const AttentionOp& op) {
     t.k_block_bytes = spec.num_kv_heads * kKvBlockTokens * spec.head_dim * size;
     t.v_block_bytes = spec.num_kv_heads * kKvBlockTokens * spec.v_head_dim * size;
     t.k = reinterpret_cast<const char*>(op.kv.k) + part.kv_head * kKvBlockTokens * spec.head_dim * size;
-    t.v = reinterpret_cast<const char*>(op.kv.v) + part.kv_head * kKvBlockTokens * spec.v_head_dim * size;
+    if (op.kv.v != nullptr) {
+      t.v = reinterpret_cast<const char*>(op.kv.v) + part.kv_head * kKvBlockTokens * spec.v_head_dim * size;
+    }
     t.split_begin = part.split_begin;
     t.split_end = part.split_end;
     t.scratch = scratch + thread * floats;

@@ -17,12 +17,12 @@ std::string CpuBackend::name() const {
 }
 
 std::unique_ptr<PackedMatrix> CpuBackend::Pack(std::span<const WeightSource> parts, DType format) {
-  return std::make_unique<CpuMatrix>(parts, format, pool_);
+  return std::make_unique<CpuMatrix>(parts, format, packed_cache_, pool_);
 }
 
 std::unique_ptr<PackedExperts> CpuBackend::PackExperts(std::span<const ExpertSource> experts, bool gated, DType format,
                                                        const std::function<void(int64_t)>& release) {
-  return std::make_unique<CpuExperts>(experts, gated, format, release, pool_);
+  return std::make_unique<CpuExperts>(experts, gated, format, release, packed_cache_, pool_);
 }
 
 GemmKernel CpuBackend::KernelFor(Element weights, DType rows) const {

@@ -30,19 +30,29 @@ class CpuBackend : public PortableBackend {
   std::unique_ptr<PackedMatrix> Pack(std::span<const WeightSource> parts, DType format) override;
   std::unique_ptr<PackedExperts> PackExperts(std::span<const ExpertSource> experts, bool gated, DType format,
                                              const std::function<void(int64_t)>& release) override;
+  void UsePackedCache(PackedCache* cache) override { packed_cache_ = cache; }
+  std::string PackedLayout() const override { return Cat("cpu layout ", kPackedLayout); }
 
-  void Embed(const EmbedOp& op) override;            // rows.cc
-  void Norm(const NormOp& op) override;              // rows.cc
-  void Round(const RoundOp& op) override;            // rows.cc
-  void Gemm(const GemmOp& op) override;              // gemm.cc
-  void Route(const RouteOp& op) override;            // route.cc
-  void Experts(const ExpertsOp& op) override;        // gemm.cc
-  void Combine(const CombineOp& op) override;        // rows.cc
-  void AddRows(const AddRowsOp& op) override;        // rows.cc
-  void Qkv(const QkvOp& op) override;                // attention.cc
-  void Attention(const AttentionOp& op) override;    // attention.cc
-  void Mamba2(const Mamba2Op& op) override;          // mamba2.cc
-  void LogitStats(const LogitStatsOp& op) override;  // rows.cc
+  void Embed(const EmbedOp& op) override;              // rows.cc
+  void Norm(const NormOp& op) override;                // rows.cc
+  void Round(const RoundOp& op) override;              // rows.cc
+  void Gemm(const GemmOp& op) override;                // gemm.cc
+  void GroupedGemm(const GroupedGemmOp& op) override;  // gemm.cc
+  void Route(const RouteOp& op) override;              // route.cc
+  void Experts(const ExpertsOp& op) override;          // gemm.cc
+  void Combine(const CombineOp& op) override;          // rows.cc
+  void AddRows(const AddRowsOp& op) override;          // rows.cc
+  void Qkv(const QkvOp& op) override;                  // attention.cc
+  void Attention(const AttentionOp& op) override;      // attention.cc
+  void Gate(const GateOp& op) override;                // rows.cc
+  void MlaKeys(const MlaKeysOp& op) override;          // latent_attention.cc
+  void MlaQueries(const MlaQueriesOp& op) override;    // latent_attention.cc
+  void Conv(const ConvOp& op) override;                // convolution.cc
+  void Mamba2(const Mamba2Op& op) override;            // mamba2.cc
+  void GatedDelta(const GatedDeltaOp& op) override;    // gated_delta.cc
+  void Mamba1(const Mamba1Op& op) override;            // mamba1.cc
+  void Lightning(const LightningOp& op) override;      // lightning.cc
+  void LogitStats(const LogitStatsOp& op) override;    // rows.cc
 
  protected:
   void ForTasks(int64_t count, double work, const std::function<void(int64_t)>& fn) override;
@@ -101,12 +111,32 @@ class CpuBackend : public PortableBackend {
   KernelRows PackRows(const GemmKernel& kernel, const RowSource& source);
   void RunBlocks(const GemmKernel& kernel, const PackedShape& shape, const char* w, const KernelRows& a,
                  const GemmTask& task, int64_t first_row, const Epilogue& epilogue);
-  void Mamba2Pass(const Mamba2Op& op, std::span<const MixerSlice> slices, int64_t rows);
+
+  // Some positions of some slices: as many rows of scratch as the phases of a recurrent mixer may hand to each other.
+  struct Pass {
+    std::span<const MixerSlice> slices;
+    std::span<const int64_t> first;   // [slices]: row of each slice's first position in the scratch
+    std::span<const int64_t> source;  // [rows]: row of the step for each row of the scratch
+    int64_t rows() const { return static_cast<int64_t>(source.size()); }
+    // Floats from row to row of a scratch: rows a multiple of 4 KB apart would fall into the same few sets of L1.
+    static int64_t Stride(int64_t floats) { return (floats + 31) / 32 * 32 + 16; }
+  };
+  // fn(pass) until all positions have been in one, in order. A slice may be cut anywhere (N6: position by position).
+  void ForPasses(std::span<const MixerSlice> slices, const std::function<void(const Pass&)>& fn);  // passes.cc
+  void Mamba2Pass(const Mamba2Op& op, const Pass& pass);
+  void GatedDeltaPass(const GatedDeltaOp& op, const Pass& pass);
+  void LightningPass(const LightningOp& op, const Pass& pass);
+  // Into how many equal runs of vectors `columns` columns of a state are cut, so that `tasks` tasks of one run each
+  // feed every thread.
+  int64_t ColumnParts(int64_t tasks, int64_t columns) const;  // passes.cc
+  // Norm of `dim` floats in place; nothing where `spec` is none. `weight`: [dim] or null.
+  void NormInPlace(const NormSpec& spec, const float* weight, int64_t dim, float* x) const;  // passes.cc
 
   CpuIsa isa_;
   DType act_dtype_;
   Element act_;
   WorkerPool* pool_;
+  PackedCache* packed_cache_ = nullptr;  // while weights are packed
   int threads_;
   const OpKernels* ops_;
 
@@ -115,11 +145,13 @@ class CpuBackend : public PortableBackend {
   Scratch hidden_;  // intermediate rows of experts
   Scratch per_thread_;
   Scratch partials_;  // attention
-  Scratch conv_;      // mamba2
+  Scratch conv_;      // recurrent mixers
   Scratch y_;
   Scratch dt_;
   std::vector<GemmTask> tasks_;
   std::vector<MixerSlice> pass_slices_;
+  std::vector<int64_t> pass_first_;
+  std::vector<int64_t> pass_source_;
   // Some positions of a slice, for one K/V head.
   struct AttentionPart {
     const MixerSlice* slice = nullptr;

@@ -112,6 +112,52 @@ void CpuBackend::Gemm(const GemmOp& op) {
            [&](int64_t i, int) { RunBlocks(kernel, shape, w.data(), a, tasks_[i], 0, epilogue); });
 }
 
+void CpuBackend::GroupedGemm(const GroupedGemmOp& op) {
+  const auto matrix = [&](const ExpertGroup& group) -> const CpuMatrix& {
+    return static_cast<const CpuMatrix&>(*op.w[static_cast<size_t>(group.expert)]);
+  };
+  if (op.rows.empty()) return;
+  const CpuMatrix& any = matrix(op.groups.front());
+  const PackedShape& shape = any.shape();
+  const GemmKernel kernel = KernelFor(shape.element, act_dtype_);
+  const GemmPlanInput in = PlanInput(shape, FlopsPerNs(kernel), threads_);
+  const bool apart = op.group_step > 0;
+  // As many groups at once as their rows may be copied for: few rows of many heads in one go, a long prompt's head by
+  // head.
+  constexpr int64_t kCopyBytes = 4 << 20;
+  const int64_t row_bytes = PaddedStride(any.cols() * ElementSize(kernel.a_element));
+  for (size_t begin = 0; begin < op.groups.size();) {
+    const int64_t first = op.groups[begin].begin;
+    size_t end = begin + 1;
+    while (end < op.groups.size() && (op.groups[end].end - first) * row_bytes <= kCopyBytes) ++end;
+    RowSource source;
+    source.pointers = op.rows.data() + first;
+    source.dtype = act_dtype_;
+    source.rows = op.groups[end - 1].end - first;
+    source.cols = any.cols();
+    const KernelRows a = PackRows(kernel, source);
+
+    double total_ns = 0;
+    for (size_t g = begin; g < end; ++g) total_ns += EstimateGroupNs(in, op.groups[g].end - op.groups[g].begin);
+    tasks_.clear();
+    for (size_t g = begin; g < end; ++g) {
+      const int64_t rows = op.groups[g].end - op.groups[g].begin;
+      PlanGroup(in, static_cast<int32_t>(g), rows, TargetNs(total_ns, threads_), tasks_);
+    }
+    RunTasks(static_cast<int64_t>(tasks_.size()), total_ns, [&](int64_t i, int) {
+      const ExpertGroup& group = op.groups[static_cast<size_t>(tasks_[i].group)];
+      Epilogue epilogue;
+      epilogue.out =
+          reinterpret_cast<char*>(op.out + (apart ? tasks_[i].group * op.group_step : group.begin * any.rows()));
+      epilogue.out_stride_bytes = (apart ? op.out_stride : any.rows()) * 4;
+      epilogue.cols = any.rows();
+      const KernelRows own{a.data + (group.begin - first) * a.stride_bytes, a.stride_bytes};
+      RunBlocks(kernel, shape, matrix(group).data(), own, tasks_[i], 0, epilogue);
+    });
+    begin = end;
+  }
+}
+
 void CpuBackend::Experts(const ExpertsOp& op) {
   const auto& experts = static_cast<const CpuExperts&>(*op.experts);
   const auto rows = static_cast<int64_t>(op.rows.size());

@@ -56,9 +56,16 @@ void Configure(int64_t rows0, int64_t rows1) {
 #define MOE_TILE_ZERO(tile) asm volatile("tilezero %%tmm" #tile ::: "memory")
 #define MOE_TILE_DP(c, a, b) asm volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
 
-// Adds `granules` of K to the totals of up to 32 rows × NB blocks. sums: [rows][kTileStride].
+// A tile of weights, so far ahead of its use.
+inline void PrefetchTile(const char* p) {
+#pragma GCC unroll 16
+  for (int64_t i = 0; i < kGranule; i += 64) Prefetch(p + i);
+}
+
+// Adds `granules` of K to the totals of up to 32 rows × NB blocks. sums: [rows][kTileStride]. ahead > 0: the weights
+// come from memory, and those so many bytes further are fetched meanwhile.
 template <bool kTwoRows, bool kTwoBlocks>
-void SumTiles(const char* a, int64_t stride, const char* w, int64_t granules, bool first, float* sums) {
+void SumTiles(const char* a, int64_t stride, const char* w, int64_t granules, bool first, int64_t ahead, float* sums) {
   constexpr int64_t kStep = (kTwoBlocks ? 2 : 1) * kGranule;
   constexpr int64_t kSumStride = kTileStride * 4;
   float* sums1 = sums + kTileRows * kTileStride;
@@ -74,6 +81,10 @@ void SumTiles(const char* a, int64_t stride, const char* w, int64_t granules, bo
     if (kTwoRows && kTwoBlocks) MOE_TILE_LOAD(3, sums1 + kBlockN, kSumStride);
   }
   for (int64_t g = 0; g < granules; ++g) {
+    if (ahead > 0) {
+      PrefetchTile(w + ahead);
+      if (kTwoBlocks) PrefetchTile(w + kGranule + ahead);
+    }
     MOE_TILE_LOAD(6, w, 64);
     MOE_TILE_LOAD(4, a, stride);
     MOE_TILE_DP(0, 4, 6);
@@ -96,17 +107,17 @@ void SumTiles(const char* a, int64_t stride, const char* w, int64_t granules, bo
 }
 
 void Sum(int64_t rows, int64_t nb, const char* a, int64_t stride, const char* w, int64_t granules, bool first,
-         float* sums) {
+         int64_t ahead, float* sums) {
   if (rows > kTileRows) {
     if (nb == 2) {
-      SumTiles<true, true>(a, stride, w, granules, first, sums);
+      SumTiles<true, true>(a, stride, w, granules, first, ahead, sums);
     } else {
-      SumTiles<true, false>(a, stride, w, granules, first, sums);
+      SumTiles<true, false>(a, stride, w, granules, first, ahead, sums);
     }
   } else if (nb == 2) {
-    SumTiles<false, true>(a, stride, w, granules, first, sums);
+    SumTiles<false, true>(a, stride, w, granules, first, ahead, sums);
   } else {
-    SumTiles<false, false>(a, stride, w, granules, first, sums);
+    SumTiles<false, false>(a, stride, w, granules, first, ahead, sums);
   }
 }
 
@@ -129,7 +140,7 @@ void RunAmx(const GemmBlock& b) {
             configured = m;
           }
           Sum(m, nb, a + r * b.a_stride_bytes + g * kGranuleK * 2, b.a_stride_bytes, w + g * nb * kGranule, granules,
-              g == 0, sums + r * kTileStride);
+              g == 0, r == 0 ? kPrefetchBytes : 0, sums + r * kTileStride);
         }
       }
       ApplyEpilogue(b.epilogue, sums, row0, rows, block, nb);

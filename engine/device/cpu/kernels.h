@@ -114,8 +114,8 @@ struct AttentionTile {
   int64_t window = 0;
   int64_t chunk = 0;
   const int32_t* blocks = nullptr;
-  const char* k = nullptr;  // this head in block 0
-  const char* v = nullptr;
+  const char* k = nullptr;    // this head in block 0
+  const char* v = nullptr;    // null: a key's first v_head_dim dims are its value
   int64_t k_block_bytes = 0;  // from a block to the next
   int64_t v_block_bytes = 0;
   int64_t split_begin = 0;  // splits of kAttentionSplit blocks to work on
@@ -131,20 +131,29 @@ inline constexpr int64_t kAttentionBlock = 32;  // = kKvBlockTokens
 // Query rows (positions × heads of a group) that share one pass over K and V.
 inline constexpr int64_t kAttentionRows = 64;
 
-// Longest convolution kernel: a channel's taps and window live in registers or on the stack.
+// Longest convolution kernel and largest dilation: a channel's taps and window live in registers or on the stack.
 constexpr int64_t kMaxConvKernel = 16;
+constexpr int64_t kMaxConvDilation = 8;
 
 struct ConvArgs {
   const float* x = nullptr;  // [count] rows of raw inputs, first channel
-  int64_t x_stride = 0;
+  int64_t x_stride = 0;      // of x and the gates
   int64_t count = 0;
   int64_t channels = 0;
   int64_t kernel = 0;
+  int64_t dilation = 1;
   const float* weight = nullptr;  // [channels, kernel]
   const float* bias = nullptr;
-  float* state = nullptr;  // [channels, kernel - 1]
-  float* out = nullptr;
+  bool residual = false;  // the order of all this: ConvOp
+  bool silu = false;
+  const float* in_gate = nullptr;   // or null
+  const float* out_gate = nullptr;  // or null
+  float* state = nullptr;           // [channels, (kernel - 1) * dilation]
+  float* out = nullptr;             // or null; may be x
   int64_t out_stride = 0;
+  char* out_act = nullptr;  // or null
+  int64_t out_act_row_bytes = 0;
+  Element act = Element::kF32;
 };
 
 struct ScanArgs {
@@ -174,6 +183,104 @@ struct GatedNormArgs {
   Element act = Element::kF32;
 };
 
+// x = x · f(gate + bias), f a sigmoid or softplus, of a gate an element or one for all.
+struct GateArgs {
+  char* x = nullptr;  // [count], in and out
+  Element act = Element::kF32;
+  int64_t count = 0;
+  const float* gate = nullptr;
+  bool one_gate = false;
+  bool softplus = false;
+  float bias = 0;
+};
+
+// Columns of a gated delta state that a scan keeps in L1.
+inline constexpr int64_t kDeltaColumns = 32;
+
+// Some columns of one value head's state, over the positions of a slice.
+struct DeltaArgs {
+  int64_t count = 0;
+  int64_t k_dim = 0;
+  int64_t columns = 0;
+  const float* q = nullptr;  // [count] rows [k_dim], normalised and scaled
+  const float* k = nullptr;  // [count] rows [k_dim], normalised
+  int64_t qk_stride = 0;
+  const float* kq = nullptr;  // [count]: their product
+  int64_t kq_stride = 0;
+  const float* decay = nullptr;  // [count] rows of [k_dim] factors, or of one
+  int64_t decay_stride = 0;
+  bool decay_by_channel = false;
+  const float* beta = nullptr;  // [count]
+  int64_t beta_stride = 0;
+  const float* v = nullptr;  // [count] rows [columns]
+  int64_t v_stride = 0;
+  float* state = nullptr;  // [k_dim] rows [columns]
+  int64_t state_stride = 0;
+  float* out = nullptr;  // [count] rows [columns]
+  int64_t out_stride = 0;
+  float* scratch = nullptr;  // [k_dim, kDeltaColumns + 16]
+};
+
+// q and k of one row and key head.
+struct DeltaHeadArgs {
+  const float* q = nullptr;
+  const float* k = nullptr;
+  int64_t dim = 0;
+  float eps = 0;
+  float q_scale = 1;
+  float* q_out = nullptr;
+  float* k_out = nullptr;
+  float* kq = nullptr;
+};
+
+struct DeltaDecayArgs {
+  const float* x = nullptr;  // [count]
+  const float* bias = nullptr;
+  const float* a_log = nullptr;  // [count], or one for all
+  bool one_rate = false;
+  int64_t count = 0;
+  bool safe = false;  // exp(lower_bound · sigmoid(…))
+  float lower_bound = 0;
+  float* out = nullptr;
+};
+
+// Some columns of one head's state, over the positions of a slice.
+struct LightningArgs {
+  int64_t count = 0;
+  int64_t dim = 0;
+  int64_t column = 0;
+  int64_t columns = 0;
+  const float* q = nullptr;  // [count] rows [dim]
+  const float* k = nullptr;
+  const float* v = nullptr;
+  int64_t stride = 0;
+  float keep = 1;
+  float* state = nullptr;  // [dim, dim]
+  float* out = nullptr;    // [count] rows [dim]
+  int64_t out_stride = 0;
+};
+
+struct Mamba1Args {
+  int64_t count = 0;
+  int64_t channels = 0;
+  int64_t state_size = 0;
+  const float* x = nullptr;   // [count] rows [channels]
+  const float* dt = nullptr;  // likewise, before softplus
+  int64_t x_stride = 0;
+  const float* z = nullptr;
+  int64_t z_stride = 0;
+  const float* b = nullptr;  // [count] rows [state_size]
+  const float* c = nullptr;
+  int64_t bc_stride = 0;
+  const float* a_log = nullptr;  // [channels, state_size]
+  const float* d = nullptr;      // [channels]
+  float* state = nullptr;        // [channels, state_size]
+  float* rate = nullptr;         // scratch, likewise
+  char* out = nullptr;           // [count] rows [channels]
+  int64_t out_row_bytes = 0;
+  Element act = Element::kF32;
+};
+
 // Everything but the GEMMs. avx2 and avx512 give the same bits here: 16 lanes, the same operations.
 struct OpKernels {
   void (*norm)(const NormArgs&);
@@ -195,6 +302,15 @@ struct OpKernels {
   void (*convolve)(const ConvArgs&);
   void (*scan)(const ScanArgs&);
   void (*gated_norm)(const GatedNormArgs&);
+  void (*silu)(const float* x, int64_t n, float* out);
+  // out = x · silu(gate) or x · sigmoid(gate), rounded.
+  void (*gate)(const float* x, const float* gate, int64_t n, bool silu, char* out, Element act);
+  void (*gate_in_place)(const GateArgs&);
+  void (*delta_heads)(const DeltaHeadArgs&);
+  void (*delta_decay)(const DeltaDecayArgs&);
+  void (*gated_delta)(const DeltaArgs&);
+  void (*lightning)(const LightningArgs&);
+  void (*mamba1)(const Mamba1Args&);
 };
 
 // A GEMM kernel and the element its A rows must have.

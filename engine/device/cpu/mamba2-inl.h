@@ -1,32 +1,6 @@
-// The parts of Mamba-2: causal convolution, selective scan, gated norm. After rows-inl.h.
+// The parts of Mamba-2: selective scan, gated norm. After rows-inl.h.
 namespace moe::cpu::MOE_CPU_NS {
 namespace {
-
-// Per channel and position: s = bias, then one FMA chain over the taps, oldest first; out = silu(s). The window of the
-// last kernel - 1 raw inputs moves on with every position, so a slice may end anywhere.
-inline void ConvolveChannels(const ConvArgs& a) {
-  const int64_t taps = a.kernel - 1;
-  for (int64_t c = 0; c < a.channels; c += 16) {
-    const int64_t n = a.channels - c < 16 ? a.channels - c : 16;
-    V weight[kMaxConvKernel];
-    V window[kMaxConvKernel];
-    for (int64_t t = 0; t <= taps; ++t) weight[t] = GatherN(a.weight + c * a.kernel + t, a.kernel, n);
-    for (int64_t t = 0; t < taps; ++t) window[t] = GatherN(a.state + c * taps + t, taps, n);
-    const V bias = a.bias == nullptr ? Zero() : LoadUpTo16(a.bias + c, n);
-    for (int64_t i = 0; i < a.count; ++i) {
-      window[taps] = LoadUpTo16(a.x + i * a.x_stride + c, n);
-      V s = bias;
-      for (int64_t t = 0; t <= taps; ++t) s = Fma(weight[t], window[t], s);
-      StoreUpTo16(a.out + i * a.out_stride + c, Silu(s), n);
-      for (int64_t t = 0; t < taps; ++t) window[t] = window[t + 1];
-    }
-    float lanes[16];
-    for (int64_t t = 0; t < taps; ++t) {
-      Store(lanes, window[t]);
-      for (int64_t i = 0; i < n; ++i) a.state[(c + i) * taps + t] = lanes[i];
-    }
-  }
-}
 
 // Positions scanned with a part of the state in registers before the next part: their B and C rows (2 × 128 floats each
 // at state 128) then stay in L1.

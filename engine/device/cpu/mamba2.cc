@@ -4,38 +4,17 @@
 namespace moe::cpu {
 namespace {
 
-// Positions of one pass over the three phases: their intermediate rows stay in L2 and L3, and the scratch stays small.
-// A slice may be cut anywhere (N6: position by position), so this changes no bit.
-constexpr int64_t kPassRows = 256;
 constexpr int64_t kConvChannels = 256;
 
 }  // namespace
 
 void CpuBackend::Mamba2(const Mamba2Op& op) {
-  pass_slices_.clear();
-  int64_t rows = 0;
-  auto flush = [&] {
-    if (rows > 0) Mamba2Pass(op, pass_slices_, rows);
-    pass_slices_.clear();
-    rows = 0;
-  };
-  for (const MixerSlice& slice : op.slices) {
-    for (int64_t done = 0; done < slice.count;) {
-      const int64_t n = std::min(slice.count - done, kPassRows - rows);
-      MixerSlice part = slice;
-      part.row0 += done;
-      part.first_pos += done;
-      part.count = n;
-      pass_slices_.push_back(part);
-      rows += n;
-      done += n;
-      if (rows == kPassRows) flush();
-    }
-  }
-  flush();
+  ForPasses(op.slices, [&](const Pass& pass) { Mamba2Pass(op, pass); });
 }
 
-void CpuBackend::Mamba2Pass(const Mamba2Op& op, std::span<const MixerSlice> slices, int64_t rows) {
+void CpuBackend::Mamba2Pass(const Mamba2Op& op, const Pass& pass) {
+  const std::span<const MixerSlice> slices = pass.slices;
+  const int64_t rows = pass.rows();
   const Mamba2Spec& spec = *op.spec;
   const int64_t inner = spec.inner();
   const int64_t conv_dim = spec.conv_dim();
@@ -43,16 +22,12 @@ void CpuBackend::Mamba2Pass(const Mamba2Op& op, std::span<const MixerSlice> slic
   const int64_t heads = spec.num_heads;
   const int64_t size = ElementSize(act_);
   const auto num_slices = static_cast<int64_t>(slices.size());
-  float* conv = conv_.GetAs<float>(static_cast<size_t>(rows * conv_dim));
-  float* y = y_.GetAs<float>(static_cast<size_t>(rows * inner));
+  const int64_t conv_stride = Pass::Stride(conv_dim);
+  const int64_t y_stride = Pass::Stride(inner);
+  float* conv = conv_.GetAs<float>(static_cast<size_t>(rows * conv_stride));
+  float* y = y_.GetAs<float>(static_cast<size_t>(rows * y_stride));
   float* dt = dt_.GetAs<float>(static_cast<size_t>(2 * rows * heads));
   float* decay = dt + rows * heads;
-  // First row of each slice in the scratch arrays.
-  auto scratch_row = [&](int64_t slice) {
-    int64_t row = 0;
-    for (int64_t i = 0; i < slice; ++i) row += slices[i].count;
-    return row;
-  };
 
   // 1. Convolution (slice × channels) and step sizes (slice).
   const int64_t chunks = (conv_dim + kConvChannels - 1) / kConvChannels;
@@ -60,7 +35,7 @@ void CpuBackend::Mamba2Pass(const Mamba2Op& op, std::span<const MixerSlice> slic
     const int64_t s = task / (chunks + 1);
     const int64_t chunk = task % (chunks + 1);
     const MixerSlice& slice = slices[s];
-    const int64_t first = scratch_row(s);
+    const int64_t first = pass.first[s];
     const float* in = op.proj + slice.row0 * proj + inner;
     if (chunk == chunks) {
       for (int64_t i = 0; i < slice.count; ++i) {
@@ -79,8 +54,9 @@ void CpuBackend::Mamba2Pass(const Mamba2Op& op, std::span<const MixerSlice> slic
     a.weight = op.conv_weight + c * spec.conv_kernel;
     a.bias = op.conv_bias == nullptr ? nullptr : op.conv_bias + c;
     a.state = slice.state + c * (spec.conv_kernel - 1);
-    a.out = conv + first * conv_dim + c;
-    a.out_stride = conv_dim;
+    a.silu = true;
+    a.out = conv + first * conv_stride + c;
+    a.out_stride = conv_stride;
     ops_->convolve(a);
   });
 
@@ -90,22 +66,22 @@ void CpuBackend::Mamba2Pass(const Mamba2Op& op, std::span<const MixerSlice> slic
   RunTasks(num_slices * heads, scan_ns, [&](int64_t task, int) {
     const MixerSlice& slice = slices[task / heads];
     const int64_t h = task % heads;
-    const int64_t first = scratch_row(task / heads);
+    const int64_t first = pass.first[task / heads];
     ScanArgs a;
     a.count = slice.count;
     a.head_dim = spec.head_dim;
     a.state_size = spec.state_size;
-    a.x = conv + first * conv_dim + h * spec.head_dim;
-    a.b = conv + first * conv_dim + inner + h / heads_per_group * spec.state_size;
+    a.x = conv + first * conv_stride + h * spec.head_dim;
+    a.b = conv + first * conv_stride + inner + h / heads_per_group * spec.state_size;
     a.c = a.b + spec.num_groups * spec.state_size;
-    a.x_stride = conv_dim;
+    a.x_stride = conv_stride;
     a.dt = dt + first * heads + h;
     a.decay = decay + first * heads + h;
     a.dt_stride = heads;
     a.d = op.d[h];
     a.state = slice.state + conv_dim * (spec.conv_kernel - 1) + h * spec.head_dim * spec.state_size;
-    a.y = y + first * inner + h * spec.head_dim;
-    a.y_stride = inner;
+    a.y = y + first * y_stride + h * spec.head_dim;
+    a.y_stride = y_stride;
     ops_->scan(a);
   });
 
@@ -113,13 +89,10 @@ void CpuBackend::Mamba2Pass(const Mamba2Op& op, std::span<const MixerSlice> slic
   const int64_t norm_groups = spec.norm_groups > 0 ? spec.norm_groups : spec.num_groups;
   const int64_t norm_dim = inner / norm_groups;
   RunTasks(rows, static_cast<double>(rows * inner), [&](int64_t row, int) {
-    int64_t s = 0;
-    int64_t in_slice = row;
-    while (in_slice >= slices[s].count) in_slice -= slices[s++].count;
-    const int64_t source = slices[s].row0 + in_slice;
+    const int64_t source = pass.source[row];
     for (int64_t g = 0; g < norm_groups; ++g) {
       GatedNormArgs a;
-      a.y = y + row * inner + g * norm_dim;
+      a.y = y + row * y_stride + g * norm_dim;
       a.z = op.proj + source * proj + g * norm_dim;
       a.dim = norm_dim;
       a.eps = spec.norm_eps;

@@ -21,6 +21,14 @@ constexpr OpKernels kOps = {
     .convolve = ConvolveChannels,
     .scan = Scan,
     .gated_norm = GatedNorm,
+    .silu = SiluRow,
+    .gate = GateRow,
+    .gate_in_place = GateInPlace,
+    .delta_heads = DeltaHeads,
+    .delta_decay = DeltaDecay,
+    .gated_delta = GatedDelta,
+    .lightning = Lightning,
+    .mamba1 = Mamba1Scan,
 };
 
 }  // namespace

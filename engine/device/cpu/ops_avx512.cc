@@ -7,7 +7,11 @@
 #include "engine/device/cpu/math-inl.h"
 #include "engine/device/cpu/rows-inl.h"
 #include "engine/device/cpu/attention-inl.h"
+#include "engine/device/cpu/convolution-inl.h"
+#include "engine/device/cpu/mamba1-inl.h"
 #include "engine/device/cpu/mamba2-inl.h"
+#include "engine/device/cpu/gated_delta-inl.h"
+#include "engine/device/cpu/lightning-inl.h"
 #include "engine/device/cpu/op_table-inl.h"
 // clang-format on
 

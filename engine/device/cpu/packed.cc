@@ -143,7 +143,7 @@ PackedShape ShapeOf(int64_t n, int64_t k, Element element) {
   return {(n + kBlockN - 1) / kBlockN, (k + kGranuleK - 1) / kGranuleK, element};
 }
 
-CpuMatrix::CpuMatrix(std::span<const WeightSource> parts, DType format, WorkerPool* pool) {
+CpuMatrix::CpuMatrix(std::span<const WeightSource> parts, DType format, PackedCache* cache, WorkerPool* pool) {
   MOE_CHECK(!parts.empty());
   format_ = format;
   cols_ = parts[0].cols;
@@ -158,7 +158,8 @@ CpuMatrix::CpuMatrix(std::span<const WeightSource> parts, DType format, WorkerPo
   }
   shape_ = ShapeOf(rows_, cols_, ElementOf(format));
   bytes_ = static_cast<size_t>(shape_.bytes());
-  buffer_ = AlignedBuffer(bytes_);
+  buffer_ = PackedMemory(bytes_, cache);
+  if (buffer_.packed()) return;
   pool->ParallelFor(shape_.blocks, [&](int64_t block) {
     RowRef rows[kBlockN];
     for (int64_t r = 0; r < kBlockN && block * kBlockN + r < rows_; ++r) rows[r] = refs[block * kBlockN + r];
@@ -167,7 +168,7 @@ CpuMatrix::CpuMatrix(std::span<const WeightSource> parts, DType format, WorkerPo
 }
 
 CpuExperts::CpuExperts(std::span<const ExpertSource> experts, bool gated, DType format,
-                       const std::function<void(int64_t)>& release, WorkerPool* pool)
+                       const std::function<void(int64_t)>& release, PackedCache* cache, WorkerPool* pool)
     : gated_(gated) {
   MOE_CHECK(!experts.empty());
   num_experts_ = static_cast<int64_t>(experts.size());
@@ -179,7 +180,7 @@ CpuExperts::CpuExperts(std::span<const ExpertSource> experts, bool gated, DType 
   if (gated) up_.blocks *= 2;
   down_ = ShapeOf(width_, intermediate_, ElementOf(format));
   bytes_ = static_cast<size_t>(num_experts_ * (up_.bytes() + down_.bytes()));
-  buffer_ = AlignedBuffer(bytes_);
+  buffer_ = PackedMemory(bytes_, cache);
   for (int64_t e = 0; e < num_experts_; ++e) {
     const ExpertSource& source = experts[e];
     MOE_CHECK(source.up.rows == intermediate_ && source.up.cols == width_) << "expert " << e << ": up";
@@ -187,7 +188,7 @@ CpuExperts::CpuExperts(std::span<const ExpertSource> experts, bool gated, DType 
     MOE_CHECK_EQ(gated, source.gate.data != nullptr) << "expert " << e;
     char* up_out = buffer_.data() + e * (up_.bytes() + down_.bytes());
     char* down_out = up_out + up_.bytes();
-    pool->ParallelFor(up_.blocks + down_.blocks, [&](int64_t task) {
+    pool->ParallelFor(buffer_.packed() ? 0 : up_.blocks + down_.blocks, [&](int64_t task) {
       if (task >= up_.blocks) {
         const int64_t block = task - up_.blocks;
         PackRows(down_, source.down, block, block * kBlockN, down_out);

@@ -9,6 +9,7 @@
 #include "engine/device/cpu/aligned_buffer.h"
 #include "engine/device/cpu/kernels.h"
 #include "engine/device/ops.h"
+#include "engine/device/packed_cache.h"
 #include "parallel/worker_pool.h"
 
 namespace moe::cpu {
@@ -31,21 +32,44 @@ struct PackedShape {
 };
 PackedShape ShapeOf(int64_t n, int64_t k, Element element);
 
+// Raised when the layout of kernels.h changes: files of packed weights (PackedCache) of another one are not used.
+inline constexpr int kPackedLayout = 1;
+
+// Where packed weights lie: in a PackedCache, if there is one and it has room, else in memory of their own.
+class PackedMemory {
+ public:
+  PackedMemory() = default;
+  PackedMemory(size_t bytes, PackedCache* cache) {
+    const PackedCache::Buffer cached = cache != nullptr ? cache->Next(bytes) : PackedCache::Buffer{};
+    packed_ = cached.packed;
+    if (cached.data == nullptr) own_ = AlignedBuffer(bytes);
+    data_ = cached.data != nullptr ? reinterpret_cast<char*>(cached.data) : own_.data();
+  }
+  char* data() const { return data_; }
+  bool packed() const { return packed_; }  // the weights are there already
+
+ private:
+  AlignedBuffer own_;
+  char* data_ = nullptr;
+  bool packed_ = false;
+};
+
 class CpuMatrix : public PackedMatrix {
  public:
-  CpuMatrix(std::span<const WeightSource> parts, DType format, WorkerPool* pool);
+  // `cache`, if not null, outlives this.
+  CpuMatrix(std::span<const WeightSource> parts, DType format, PackedCache* cache, WorkerPool* pool);
   const PackedShape& shape() const { return shape_; }
   const char* data() const { return buffer_.data(); }
 
  private:
   PackedShape shape_;
-  AlignedBuffer buffer_;
+  PackedMemory buffer_;
 };
 
 class CpuExperts : public PackedExperts {
  public:
   CpuExperts(std::span<const ExpertSource> experts, bool gated, DType format,
-             const std::function<void(int64_t)>& release, WorkerPool* pool);
+             const std::function<void(int64_t)>& release, PackedCache* cache, WorkerPool* pool);
   bool gated() const { return gated_; }
   // [I, W], or gate and up interleaved by blocks: [2I, W].
   const PackedShape& up_shape() const { return up_; }
@@ -57,7 +81,7 @@ class CpuExperts : public PackedExperts {
   bool gated_;
   PackedShape up_;
   PackedShape down_;
-  AlignedBuffer buffer_;
+  PackedMemory buffer_;
 };
 
 }  // namespace moe::cpu

@@ -151,6 +151,34 @@ inline void SigmoidRow(float* x, int64_t count) {
   MapRow(x, count, [](V v) { return Sigmoid(v); });
 }
 
+inline void SiluRow(const float* x, int64_t count, float* out) {
+  for (int64_t i = 0; i < count; i += 16) {
+    const int64_t n = count - i < 16 ? count - i : 16;
+    StoreUpTo16(out + i, Silu(LoadUpTo16(x + i, n)), n);
+  }
+}
+
+// out = x · f(gate), rounded to act.
+inline void GateRow(const float* x, const float* gate, int64_t count, bool silu, char* out, Element act) {
+  for (int64_t i = 0; i < count; i += 16) {
+    const int64_t n = count - i < 16 ? count - i : 16;
+    const V g = LoadUpTo16(gate + i, n);
+    StoreAct(act, out, i, Mul(LoadUpTo16(x + i, n), silu ? Silu(g) : Sigmoid(g)), n);
+  }
+}
+
+inline void GateInPlace(const GateArgs& a) {
+  const V bias = Set(a.bias);
+  const auto factor = [&](V gate) { return a.softplus ? Softplus(Add(gate, bias)) : Sigmoid(Add(gate, bias)); };
+  V f = a.one_gate ? factor(Set(a.gate[0])) : Zero();
+  for (int64_t i = 0; i < a.count; i += 16) {
+    const int64_t n = a.count - i < 16 ? a.count - i : 16;
+    if (!a.one_gate) f = factor(LoadUpTo16(a.gate + i, n));
+    const V x = n == 16 ? LoadElement(a.act, a.x, i) : LoadElementN(a.act, a.x, i, n);
+    StoreAct(a.act, a.x, i, Mul(x, f), n);
+  }
+}
+
 // Rotates the first 2 * half elements of a head: pairs (i, i + half), or (2i, 2i + 1) where interleaved.
 inline void RotateHead(float* head, int64_t half, bool interleaved, const float* cos, const float* sin) {
   if (interleaved) {

@@ -1,4 +1,4 @@
-// Operations on rows: Embed, Norm, Round, Combine, AddRows, LogitStats.
+// Operations on rows: Embed, Norm, Round, Combine, AddRows, Gate, LogitStats.
 #include <cmath>
 
 #include "engine/device/cpu/cpu_backend.h"
@@ -99,6 +99,26 @@ void CpuBackend::AddRows(const AddRowsOp& op) {
     if (op.sigmoid_gate) ops_->sigmoid(&gate, 1);
     if (op.skip != 1) ops_->scale(op.dst + r * op.dim, op.dim, op.skip);
     ops_->add_scaled(op.dst + r * op.dim, op.src + r * op.dim, op.scale * gate, op.dim);
+  });
+}
+
+void CpuBackend::Gate(const GateOp& op) {
+  if (op.kind == AttentionGate::kNone) return;
+  const int64_t size = ElementSize(act_);
+  const int64_t width = op.heads * op.head_dim;
+  const bool per_element = PerElement(op.kind);
+  ForRows(op.rows, (per_element ? 6 : 2) * width, [&](int64_t r) {
+    for (int64_t h = 0; h < op.heads; ++h) {
+      GateArgs a;
+      a.x = reinterpret_cast<char*>(op.act) + (r * width + h * op.head_dim) * size;
+      a.act = act_;
+      a.count = op.head_dim;
+      a.gate = op.gate + r * op.gate_stride + h * (per_element ? op.head_dim : 1);
+      a.one_gate = !per_element;
+      a.softplus = op.kind == AttentionGate::kHeadSoftplus || op.kind == AttentionGate::kElementSoftplus;
+      if (op.head_bias != nullptr) a.bias = op.head_bias[h];
+      ops_->gate_in_place(a);
+    }
   });
 }
 

@@ -117,6 +117,45 @@ inline V KeepLanes(V x, int64_t lo, int64_t hi, V fill) {
           _mm256_blendv_ps(fill.hi, x.hi, _mm256_castsi256_ps(keep_hi))};
 }
 
+inline void Transpose8(__m256 (&x)[8]) {
+  __m256 t[8];
+#pragma GCC unroll 4
+  for (int i = 0; i < 8; i += 2) {
+    t[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
+    t[i + 1] = _mm256_unpackhi_ps(x[i], x[i + 1]);
+  }
+  // Then 128 bits L of vector i + c hold lanes 4L + c of vectors i … i + 3.
+#pragma GCC unroll 2
+  for (int i = 0; i < 8; i += 4) {
+    x[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+    x[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+    x[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+    x[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+  }
+#pragma GCC unroll 4
+  for (int c = 0; c < 4; ++c) {
+    const __m256 low = _mm256_permute2f128_ps(x[c], x[4 + c], 0x20);
+    x[4 + c] = _mm256_permute2f128_ps(x[c], x[4 + c], 0x31);
+    x[c] = low;
+  }
+}
+inline void Transpose(V (&x)[16]) {
+  __m256 quarter[8];
+  __m256 across[8];
+  for (int i = 0; i < 8; ++i) quarter[i] = x[i].lo;
+  Transpose8(quarter);
+  for (int i = 0; i < 8; ++i) x[i].lo = quarter[i];
+  for (int i = 0; i < 8; ++i) quarter[i] = x[8 + i].hi;
+  Transpose8(quarter);
+  for (int i = 0; i < 8; ++i) x[8 + i].hi = quarter[i];
+  for (int i = 0; i < 8; ++i) quarter[i] = x[i].hi;
+  for (int i = 0; i < 8; ++i) across[i] = x[8 + i].lo;
+  Transpose8(quarter);
+  Transpose8(across);
+  for (int i = 0; i < 8; ++i) x[8 + i].lo = quarter[i];
+  for (int i = 0; i < 8; ++i) x[i].hi = across[i];
+}
+
 inline float Sum(V v) {
   const __m256 a = _mm256_add_ps(v.lo, v.hi);
   const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));

@@ -79,12 +79,7 @@ inline V Round(V a) {
 }
 // x · 2^n for an integral n in [-252, 254], rounded once.
 inline V ScaleByPow2(V x, V n) {
-  const __m512i i = _mm512_cvtps_epi32(n);
-  const __m512i half = _mm512_srai_epi32(i, 1);
-  const __m512i bias = _mm512_set1_epi32(127);
-  const V a = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(half, bias), 23));
-  const V b = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_sub_epi32(i, half), bias), 23));
-  return Mul(Mul(x, a), b);
+  return _mm512_scalef_ps(x, n);
 }
 // Splits a positive normal x into mantissa in [√½, √2) and exponent.
 inline V SplitExponent(V x, V* mantissa) {
@@ -107,6 +102,39 @@ inline V KeepLanes(V x, int64_t lo, int64_t hi, V fill) {
   if (hi > 16) hi = 16;
   if (hi <= lo) return fill;
   return _mm512_mask_blend_ps(static_cast<__mmask16>(FirstLanes(hi) & ~FirstLanes(lo)), fill, x);
+}
+
+// Lane j of vector i and lane i of vector j change places.
+inline void Transpose(V (&x)[16]) {
+  V t[16];
+#pragma GCC unroll 8
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
+    t[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
+  }
+  // Then 128 bits L of vector i + c hold lanes 4L + c of vectors i … i + 3.
+#pragma GCC unroll 4
+  for (int i = 0; i < 16; i += 4) {
+    const __m512d a = _mm512_castps_pd(t[i]);
+    const __m512d b = _mm512_castps_pd(t[i + 1]);
+    const __m512d c = _mm512_castps_pd(t[i + 2]);
+    const __m512d d = _mm512_castps_pd(t[i + 3]);
+    x[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
+    x[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
+    x[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
+    x[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
+  }
+#pragma GCC unroll 4
+  for (int c = 0; c < 4; ++c) {
+    const V even0 = _mm512_shuffle_f32x4(x[c], x[4 + c], 0x88);
+    const V even1 = _mm512_shuffle_f32x4(x[8 + c], x[12 + c], 0x88);
+    const V odd0 = _mm512_shuffle_f32x4(x[c], x[4 + c], 0xdd);
+    const V odd1 = _mm512_shuffle_f32x4(x[8 + c], x[12 + c], 0xdd);
+    x[c] = _mm512_shuffle_f32x4(even0, even1, 0x88);
+    x[4 + c] = _mm512_shuffle_f32x4(odd0, odd1, 0x88);
+    x[8 + c] = _mm512_shuffle_f32x4(even0, even1, 0xdd);
+    x[12 + c] = _mm512_shuffle_f32x4(odd0, odd1, 0xdd);
+  }
 }
 
 // ((l0+l8)+(l4+l12)) + … : halves folded three times, then the last two lanes.

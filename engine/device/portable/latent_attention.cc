@@ -31,7 +31,7 @@ void PortableBackend::MlaKeys(const MlaKeysOp& op) {
     const int64_t block = at.block(at.position) * kKvBlockTokens;
     const int64_t token = at.position % kKvBlockTokens;
     StoreKey(key.data(), width, token, op.kv.k + block * width * element);
-    StoreValue(key.data(), spec.kv_lora, token, op.kv.v + block * spec.kv_lora * element);
+    if (op.kv.v != nullptr) StoreValue(key.data(), spec.kv_lora, token, op.kv.v + block * spec.kv_lora * element);
   });
 }
 

@@ -81,8 +81,12 @@ void PortableBackend::SelectedAttention(const AttentionOp& op) {
     }
     std::vector<float> sum(static_cast<size_t>(heads * spec.v_head_dim));
     for (size_t i = 0; i < keys.size(); ++i) {
-      LoadValue(op.kv.v + block_of(keys[i]) * spec.v_head_dim * element, spec.v_head_dim, keys[i] % kKvBlockTokens,
-                row.data());
+      const int64_t token = keys[i] % kKvBlockTokens;
+      if (op.kv.v == nullptr) {
+        LoadKey(op.kv.k + block_of(keys[i]) * spec.head_dim * element, spec.head_dim, token, row.data());
+      } else {
+        LoadValue(op.kv.v + block_of(keys[i]) * spec.v_head_dim * element, spec.v_head_dim, token, row.data());
+      }
       for (int64_t h = 0; h < heads; ++h) {
         const float p = std::exp(scores[i * kHeads + static_cast<size_t>(h)] - max[h]);
         denominator[h] += p;

@@ -123,7 +123,9 @@ void Attention(const AttentionOp& op, DType act) {
         for (int64_t j = first; j <= position; ++j) {
           const float p = std::exp(score[j - first] - max);
           denominator += p;
-          const std::byte* v = op.kv.v + CacheOffset(slice, j, h / group, spec.num_kv_heads, spec.v_head_dim, act);
+          const std::byte* v =
+              op.kv.v == nullptr ? op.kv.k + CacheOffset(slice, j, h / group, spec.num_kv_heads, spec.head_dim, act)
+                                 : op.kv.v + CacheOffset(slice, j, h / group, spec.num_kv_heads, spec.v_head_dim, act);
           for (int64_t d = 0; d < spec.v_head_dim; ++d) sum[d] += p * LoadAct(act, v, d);
         }
         std::byte* out = op.out_act + (r * spec.num_heads + h) * spec.v_head_dim * element;

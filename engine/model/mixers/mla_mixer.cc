@@ -63,12 +63,7 @@ class MlaStep {
     const float* q = Linear(q_input_, weights_.q.get(), nullptr);
     std::byte* rounded = Round(q, width);
     auto* absorbed = arena_->Allocate<float>(h_.rows * spec_.num_heads * spec_.kv_lora);
-    for (int64_t head = 0; head < spec_.num_heads; ++head) {
-      backend_.Gemm({.a = View(rounded + head * head_dim * ElementSize(), spec_.nope_dim, width),
-                     .w = weights_.k_up[static_cast<size_t>(head)].get(),
-                     .out = absorbed + head * spec_.kv_lora,
-                     .out_stride = spec_.num_heads * spec_.kv_lora});
-    }
+    EachHead(weights_.k_up, rounded, head_dim, width, absorbed, spec_.kv_lora);
     q_ = ActRows(spec_.num_heads * attention_.head_dim);
     backend_.MlaQueries({.spec = &spec_,
                          .q = q,
@@ -131,12 +126,7 @@ class MlaStep {
     const int64_t latents = spec_.num_heads * spec_.kv_lora;
     const int64_t width = spec_.num_heads * spec_.v_dim;
     auto* values = arena_->Allocate<float>(h_.rows * width);
-    for (int64_t head = 0; head < spec_.num_heads; ++head) {
-      backend_.Gemm({.a = View(mixed_ + head * spec_.kv_lora * ElementSize(), spec_.kv_lora, latents),
-                     .w = weights_.v_up[static_cast<size_t>(head)].get(),
-                     .out = values + head * spec_.v_dim,
-                     .out_stride = width});
-    }
+    EachHead(weights_.v_up, mixed_, spec_.kv_lora, latents, values, spec_.v_dim);
     std::byte* rounded = Round(values, width);
     if (weights_.gate != nullptr) {
       const float* gate = Linear(spec_.gate_from_q_lora ? q_input_ : Hidden(), weights_.gate.get(), nullptr);
@@ -180,6 +170,26 @@ class MlaStep {
   }
   RowsView FloatView(const float* data, int64_t cols) const {
     return {reinterpret_cast<const std::byte*>(data), DType::kF32, h_.rows, cols, cols};
+  }
+
+  // Each head's part of the rows of `in` (heads in_step, rows in_stride elements apart) by its own matrix, to its
+  // out_dim columns of `out`. One call, since each product alone is too small to share between threads.
+  void EachHead(const std::vector<std::unique_ptr<PackedMatrix>>& w, const std::byte* in, int64_t in_step,
+                int64_t in_stride, float* out, int64_t out_dim) {
+    auto* rows = arena_->Allocate<const std::byte*>(spec_.num_heads * h_.rows);
+    auto* heads = arena_->Allocate<ExpertGroup>(spec_.num_heads);
+    for (int64_t head = 0; head < spec_.num_heads; ++head) {
+      const int64_t first = head * h_.rows;
+      heads[head] = {static_cast<int32_t>(head), static_cast<int32_t>(first), static_cast<int32_t>(first + h_.rows)};
+      for (int64_t r = 0; r < h_.rows; ++r) rows[first + r] = in + (r * in_stride + head * in_step) * ElementSize();
+    }
+    const auto count = static_cast<size_t>(spec_.num_heads);
+    backend_.GroupedGemm({.w = w,
+                          .rows = {rows, count * static_cast<size_t>(h_.rows)},
+                          .groups = {heads, count},
+                          .out = out,
+                          .group_step = out_dim,
+                          .out_stride = spec_.num_heads * out_dim});
   }
 
   float* Linear(const RowsView& a, const PackedMatrix* w, const float* bias) {

@@ -6,14 +6,11 @@
 #include <span>
 #include <vector>
 
+#include "engine/device/data_or_null.h"
 #include "engine/model/packed_model.h"
 #include "engine/moe/moe_runner.h"
 
 namespace moe {
-
-inline const float* DataOrNull(const std::vector<float>& values) {
-  return values.empty() ? nullptr : values.data();
-}
 
 // w · a + bias for each of `rows` rows of `a` in act, in the arena: [rows, w.rows()].
 inline float* Project(const ForwardContext& context, const std::byte* a, int64_t rows, const PackedMatrix& w,

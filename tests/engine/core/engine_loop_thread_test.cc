@@ -155,7 +155,7 @@ struct InstantRanks : RankLink {
     for (const SlicePlan& s : plan.ranks[0].slices) {
       SliceResult& out = result.ranks[0].slices.emplace_back();
       out.id = s.id;
-      if (s.sample) out.token.emplace().id = static_cast<int32_t>(plan.step % 1000);
+      if (s.sample) out.tokens.emplace_back().id = static_cast<int32_t>(plan.step % 1000);
     }
     inside += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return result;

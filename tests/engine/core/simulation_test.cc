@@ -28,8 +28,8 @@ struct Client : ResponseSink {
   std::vector<std::vector<int32_t>> experts;
   std::vector<TokenInfo> prompt;
   std::vector<FinishReason> finish;
-  std::vector<int64_t> stop_after;  // StopChoice once that many tokens have come; -1: never
-  std::set<uint32_t> stop_sent;
+  std::vector<int64_t> stop_after;            // StopChoice once that many tokens have come; -1: never
+  std::map<uint32_t, size_t> tokens_at_stop;  // choices for which StopChoice was called
   bool cancelled = false, aborted = false;
   int done = 0;
   Status status;
@@ -61,6 +61,14 @@ class Simulation {
     }
     o.max_num_batched_tokens = o.prompt_multiple + (Coin(0.3) ? Between(0, 8) : Between(8, 200));
     o.prefill_chunk_tokens = Between(1, 64);
+    if (Coin(0.6)) {
+      SpeculationOptions& speculation = o.speculation;  // rows cost nothing: guesses wherever one may come true
+      speculation.tokens = Between(1, 8);
+      speculation.ngram_min = Between(1, 2);
+      speculation.ngram_max = speculation.ngram_min + Between(0, 3);
+      speculation.rolls_back = o.state_slots_per_rank > 0 || Coin(0.2);
+      speculation.slices_per_rank = Between(1, 5);
+    }
     options_.max_queue = Coin(0.1) ? 3 : 1000;
     ranks_ = std::make_unique<ToyRanks>(o);
     loop_ = std::make_unique<EngineLoop>(spec_, options_, inbox_, *ranks_, [this] { return now_; });
@@ -97,6 +105,8 @@ class Simulation {
   uint64_t preemptions() const { return loop_->scheduler().preemptions(); }
   uint64_t prefix_hits() const { return loop_->scheduler().prefix_hits(); }
   int64_t steps() const { return ranks_->steps(); }
+  int64_t guesses() const { return ranks_->guesses(); }
+  int64_t accepted() const { return ranks_->accepted(); }
 
  private:
   int64_t Between(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(gen_); }
@@ -219,6 +229,8 @@ class Simulation {
                                    s.steps,
                                    s.prefix_queries,
                                    s.prefix_hits,
+                                   s.guesses_proposed,
+                                   s.guesses_accepted,
                                    s.queue_seconds.count(),
                                    s.inter_token_seconds.count(),
                                    s.step_seconds.count()};
@@ -226,6 +238,8 @@ class Simulation {
     const std::vector<uint64_t> before = counters(last_), after = counters(now);
     for (size_t i = 0; i < before.size(); ++i) ASSERT_LE(before[i], after[i]) << "counter " << i;
     ASSERT_LE(now.prefix_hits, now.prefix_queries);
+    ASSERT_LE(now.guesses_accepted, now.guesses_proposed);
+    ASSERT_LE(now.guesses_proposed, static_cast<uint64_t>(ranks_->guesses()));
     last_ = now;
   }
 
@@ -283,8 +297,8 @@ class Simulation {
           EXPECT_TRUE(client.aborted);
           break;
         default:
-          if (client.stop_after[c] >= 0 && static_cast<int64_t>(got.size()) == client.stop_after[c] &&
-              client.finish[c] == FinishReason::kStop) {
+          if (client.finish[c] == FinishReason::kStop && client.tokens_at_stop.contains(c) &&
+              client.tokens_at_stop.at(c) == got.size()) {
             break;  // stopped by the text side: nothing after the notice
           }
           EXPECT_EQ(got.size(), want.tokens.size());
@@ -344,7 +358,7 @@ void Client::OnOutput(OutputChunk chunk) {
   }
   finish[c] = chunk.finish;
   if (stop_after[c] >= 0 && static_cast<int64_t>(tokens[c].size()) >= stop_after[c] &&
-      chunk.finish == FinishReason::kNone && stop_sent.insert(c).second) {
+      chunk.finish == FinishReason::kNone && tokens_at_stop.emplace(c, tokens[c].size()).second) {
     sim->Stop(*this, c);
   }
 }
@@ -358,7 +372,7 @@ TEST(Simulation, RandomSchedulesGiveTheUndisturbedTokens) {
   const int64_t seeds = FromEnv("MOE_SIM_SEEDS", 3000);
   const int64_t first = FromEnv("MOE_SIM_FIRST", 1);
   uint64_t preemptions = 0, hits = 0;
-  int64_t steps = 0;
+  int64_t steps = 0, guesses = 0, accepted = 0;
   for (int64_t seed = first; seed < first + seeds; ++seed) {
     Simulation sim(static_cast<uint64_t>(seed));
     sim.Run();
@@ -366,11 +380,16 @@ TEST(Simulation, RandomSchedulesGiveTheUndisturbedTokens) {
     preemptions += sim.preemptions();
     hits += sim.prefix_hits();
     steps += sim.steps();
+    guesses += sim.guesses();
+    accepted += sim.accepted();
   }
-  std::printf("%lld seeds, %lld steps, %llu preemptions, %llu cached blocks used\n", static_cast<long long>(seeds),
-              static_cast<long long>(steps), static_cast<unsigned long long>(preemptions),
-              static_cast<unsigned long long>(hits));
+  std::printf("%lld seeds, %lld steps, %llu preemptions, %llu cached blocks used, %lld of %lld guesses accepted\n",
+              static_cast<long long>(seeds), static_cast<long long>(steps),
+              static_cast<unsigned long long>(preemptions), static_cast<unsigned long long>(hits),
+              static_cast<long long>(accepted), static_cast<long long>(guesses));
   if (seeds >= 1000) {
+    EXPECT_GT(accepted, 1000);
+    EXPECT_GT(guesses - accepted, 1000);
     EXPECT_GT(preemptions, 1000u);
     EXPECT_GT(hits, 1000u);
   }

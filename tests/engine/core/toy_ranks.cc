@@ -22,8 +22,12 @@ uint64_t PrefixHash(const std::vector<int32_t>& tokens, int64_t count) {
 
 namespace {
 
-int32_t TokenFor(uint64_t prefix, uint64_t seed, uint32_t choice) {
-  return static_cast<int32_t>((Hash(Hash(prefix, seed), choice) >> 20) % kVocab);
+// Behind tokens[0, count), whose hash is `prefix`.
+int32_t TokenFor(const std::vector<int32_t>& tokens, int64_t count, uint64_t prefix, uint64_t seed, uint32_t choice) {
+  const uint64_t random = Hash(Hash(prefix, seed), choice) >> 20;
+  const int64_t period = 1 + static_cast<int64_t>(seed / 3 % 9);
+  if (seed % 3 == 0 && count > period && random / kVocab % 8 != 0) return tokens[count - period];
+  return static_cast<int32_t>(random % kVocab);
 }
 
 float LogprobFor(uint64_t prefix) {
@@ -37,7 +41,8 @@ void ExpertsFor(uint64_t prefix, std::vector<int32_t>& out) {
 }  // namespace
 
 int32_t NextToken(const std::vector<int32_t>& tokens, uint64_t seed, uint32_t choice) {
-  return TokenFor(PrefixHash(tokens, static_cast<int64_t>(tokens.size())), seed, choice);
+  const auto count = static_cast<int64_t>(tokens.size());
+  return TokenFor(tokens, count, PrefixHash(tokens, count), seed, choice);
 }
 
 float PromptLogprob(const std::vector<int32_t>& tokens, int64_t position) {
@@ -59,8 +64,9 @@ Undisturbed RunAlone(const Request& request, uint32_t choice, int64_t max_model_
     return std::find(ids.begin(), ids.end(), id) != ids.end();
   };
   while (out.finish == FinishReason::kNone) {
-    const int32_t token = TokenFor(hash, request.sampling.seed, choice);
+    const int32_t token = TokenFor(tokens, static_cast<int64_t>(tokens.size()), hash, request.sampling.seed, choice);
     out.tokens.push_back(token);
+    tokens.push_back(token);
     hash = Hash(hash, static_cast<uint64_t>(token));
     const auto n = static_cast<int64_t>(out.tokens.size());
     if (n > request.min_new_tokens && has(request.eos_token_ids, token)) {
@@ -95,11 +101,16 @@ SliceResult ToyRanks::RunSlice(Rank& rank, const SlicePlan& slice) {
     return result;
   }
   Known& s = it->second;
-  const SequenceInit& init = s.init;
+  SequenceInit& init = s.init;
+  const auto drafted = static_cast<int64_t>(slice.draft.size());
+  init.tokens.insert(init.tokens.end(), slice.draft.begin(), slice.draft.end());
   const auto known = static_cast<int64_t>(init.tokens.size());
   s.blocks.insert(s.blocks.end(), slice.new_blocks.begin(), slice.new_blocks.end());
   const int64_t end = slice.first_pos + slice.count;
-  if (slice.count < 1) Mistake("empty slice");
+  if (slice.count - drafted < 1) Mistake("empty slice");
+  if (drafted > 0 && slice.first_pos < init.prompt_len) Mistake("guesses behind a prompt slice");
+  if (drafted > 0 && s.replays) Mistake("guesses in a replay");
+  if (drafted > options_.speculation.tokens) Mistake("more guesses than allowed");
   if (slice.first_pos < init.prompt_len && end > init.prompt_len) Mistake("slice straddles prompt_len");
   if (end < init.prompt_len && end % options_.prompt_multiple != 0) Mistake("prompt slice ends inside a chunk");
   if (!s.fresh && slice.first_pos != s.computed) Mistake("slice does not go on where the last one ended");
@@ -113,10 +124,12 @@ SliceResult ToyRanks::RunSlice(Rank& rank, const SlicePlan& slice) {
     return result;
   }
   s.fresh = false;
-  s.computed = end;
 
   uint64_t hash = 7;
   State* state = init.state_slot >= 0 ? &rank.states[init.state_slot] : nullptr;
+  const State before = state != nullptr ? *state : State{};
+  const bool rolls_back = options_.speculation.rolls_back;
+  int64_t kept = end - drafted;  // positions below it belong to the sequence
   for (int64_t p = 0; p < end; ++p) {
     hash = Hash(hash, static_cast<uint64_t>(init.tokens[p]));
     uint64_t& entry = rank.cache[s.blocks[p / kKvBlockTokens]][p % kKvBlockTokens];
@@ -134,16 +147,24 @@ SliceResult ToyRanks::RunSlice(Rank& rank, const SlicePlan& slice) {
       info.id = init.tokens[p + 1];
       info.logprob = LogprobFor(hash);
     }
-    if (init.routed_experts) ExpertsFor(hash, result.expert_ids);
+    if (init.routed_experts && p < kept) ExpertsFor(hash, result.expert_ids);
+    if (!slice.sample || p + 1 != kept) continue;
+    TokenInfo& drawn = result.tokens.emplace_back();
+    drawn.id = TokenFor(init.tokens, p + 1, hash, init.sampling.seed, init.choice);
+    if (p + 1 < end && drawn.id == init.tokens[p + 1]) ++kept;
   }
   if (state != nullptr) *state = {hash, end};
   if (slice.save_snapshot >= 0) rank.snapshots[slice.save_snapshot] = *state;
-  if (slice.sample) {
-    TokenInfo info;
-    info.id = TokenFor(hash, init.sampling.seed, init.choice);
-    result.token = info;
-    s.init.tokens.push_back(info.id);
-  }
+  guesses_ += drafted;
+  accepted_ += result.accepted();
+  const bool taken_back = kept < end && rolls_back;
+  // Over once only the last token is left, also when the step had no room for that one.
+  if (slice.sample || end + 1 == known) s.replays = taken_back;
+  // A false guess without rollback leaves a state that no later slice can go on from.
+  if (taken_back && state != nullptr) *state = before;
+  s.computed = taken_back ? slice.first_pos : kept;
+  init.tokens.resize(slice.sample ? kept : known);
+  if (slice.sample) init.tokens.push_back(result.tokens.back().id);
   return result;
 }
 
@@ -169,6 +190,11 @@ StatusOr<StepResult> ToyRanks::Step(const StepPlan& plan) {
     for (const auto& [id, s] : rank.known) {
       if (s.init.state_slot >= 0 && !slots.insert(s.init.state_slot).second) Mistake("a state slot has two owners");
     }
+    int64_t with_guesses = 0;
+    for (const SlicePlan& slice : plan.ranks[r].slices) with_guesses += slice.draft.empty() ? 0 : 1;
+    if (options_.speculation.rolls_back && with_guesses > options_.speculation.slices_per_rank) {
+      Mistake("more slices with guesses than states can be saved");
+    }
     std::set<SequenceId> seen;
     RankResult& out = result.ranks.emplace_back();
     for (const SlicePlan& slice : plan.ranks[r].slices) {
@@ -176,7 +202,9 @@ StatusOr<StepResult> ToyRanks::Step(const StepPlan& plan) {
       const auto it = rank.known.find(slice.id);
       // One that comes (back) in this step and finds all but its last token cached was not running: nobody reads it
       // now.
-      const bool decodes = it != rank.known.end() && !it->second.fresh && slice.count == 1 && slice.sample &&
+      const auto drafted = static_cast<int64_t>(slice.draft.size());
+      const bool decodes = it != rank.known.end() && !it->second.fresh &&
+                           ((slice.count - drafted == 1 && slice.sample) || it->second.replays) &&
                            slice.first_pos >= it->second.init.prompt_len;
       (decodes ? decoding : others) += slice.count;
       out.slices.push_back(RunSlice(rank, slice));

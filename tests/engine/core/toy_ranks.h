@@ -1,7 +1,8 @@
 // ToyRanks: a RankLink whose "model" makes every mistake of the scheduler visible. The cache entry of position p is a
 // hash of all tokens up to p; a slice checks the entries below it, so a block that was freed too soon, shared wrongly
-// or never filled is noticed. The next token is a hash of all tokens, the seed and the choice, so a lost, doubled or
-// reordered token changes everything after it.
+// or never filled is noticed. The next token depends on a hash of all tokens, the seed and the choice, so a lost,
+// doubled or reordered token changes everything after it; with some seeds it mostly repeats what stood a few tokens
+// before, so that guesses come true.
 #ifndef MOE_TESTS_ENGINE_CORE_TOY_RANKS_H_
 #define MOE_TESTS_ENGINE_CORE_TOY_RANKS_H_
 
@@ -48,12 +49,15 @@ class ToyRanks : public RankLink {
   std::function<void(const StepPlan&)> on_plan;
   const std::vector<std::string>& mistakes() const { return mistakes_; }
   int64_t steps() const { return steps_; }
+  int64_t guesses() const { return guesses_; }
+  int64_t accepted() const { return accepted_; }
 
  private:
   struct Known {
     SequenceInit init;
     int64_t computed = 0;
-    bool fresh = true;  // no slice yet: a cached prefix may stand before the first one
+    bool fresh = true;     // no slice yet: a cached prefix may stand before the first one
+    bool replays = false;  // its last slice with guesses was taken back
     std::vector<int32_t> blocks;
   };
   struct State {
@@ -74,6 +78,8 @@ class ToyRanks : public RankLink {
   std::vector<Rank> ranks_;
   std::vector<std::string> mistakes_;
   int64_t steps_ = 0;
+  int64_t guesses_ = 0;
+  int64_t accepted_ = 0;
 };
 
 }  // namespace moe::toy

@@ -195,6 +195,60 @@ TEST_F(LatentAttentionTest, CutsAndThreadsChangeNoBit) {
   }
 }
 
+// Attention over latents needs no plane of values: it reads them from the keys, to the same bits.
+TEST(LatentValues, OfKeysAreTheSameAsOfTheirOwnPlane) {
+  WorkerPool pool(2);
+  Random random(9);
+  for (const DType act : {DType::kF32, DType::kBF16}) {
+    std::vector<std::unique_ptr<Backend>> backends;
+    backends.push_back(CreateReferenceBackend(act));
+    for (const CpuIsa isa : AvailableIsas()) backends.push_back(MakeCpu(isa, act, &pool));
+    for (const auto& [latent, rope, heads] :
+         {std::tuple<int64_t, int64_t, int64_t>{7, 4, 1}, {16, 8, 20}, {70, 2, 3}}) {
+      const int64_t width = latent + rope;
+      MlaSpec spec;
+      spec.kv_lora = latent;
+      spec.rope_dim = rope;
+      spec.kv_norm = kNoNorm;
+      AttentionSpec attention;
+      attention.num_heads = heads;
+      attention.num_kv_heads = 1;
+      attention.head_dim = width;
+      attention.v_head_dim = latent;
+      attention.scale = 0.3f;
+      const std::vector<float> kv_a = random.Floats(kRows * width);
+      const Values q = random.Make(act, kRows * heads * width);
+      std::vector<int32_t> positions;  // a few keys of each row
+      for (int32_t p = 0; p < kRows; ++p) {
+        const int32_t first = p / 3;
+        positions.insert(positions.end(), {first, first < p ? p : -1, -1});
+      }
+      const KeySelection selection{.positions = positions.data(), .width = 3};
+      const MixerSlice slice{.count = kRows, .blocks = kBlocks};
+      for (const auto& backend : backends) {
+        const size_t tokens = kBlocks.size() * kKvBlockTokens * DTypeSize(act);
+        std::vector<std::byte> k(tokens * static_cast<size_t>(width), std::byte{0xff});
+        std::vector<std::byte> v(tokens * static_cast<size_t>(latent), std::byte{0xff});
+        const auto run = [&](std::byte* values, const KeySelection* chosen) {
+          const KvLayer kv{.k = k.data(), .v = values, .num_blocks = 3};
+          backend->MlaKeys({.spec = &spec, .kv_a = kv_a.data(), .rows = kRows, .slices = {&slice, 1}, .kv = kv});
+          std::vector<std::byte> out(static_cast<size_t>(kRows * heads * latent) * DTypeSize(act));
+          backend->Attention({.spec = &attention,
+                              .q = q.bytes.data(),
+                              .selection = chosen,
+                              .slices = {&slice, 1},
+                              .kv = kv,
+                              .out_act = out.data()});
+          return ToFloats(act, out);
+        };
+        const std::string what = Cat(backend->name(), " ", DTypeName(act), " latent ", latent);
+        ExpectSameBits(what, run(nullptr, nullptr), run(v.data(), nullptr), latent);
+        ExpectSameBits(what + " selected", run(nullptr, &selection), run(v.data(), &selection), latent);
+      }
+    }
+  }
+}
+
 class IndexerTest : public testing::TestWithParam<bool> {
  protected:
   IndexerTest() {

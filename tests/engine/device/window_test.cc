@@ -185,6 +185,16 @@ TEST(GroupedGemm, IsAGemmForEachGroup) {
           ExpectSameBits(CpuIsaName(isa), {got.begin() + i * 20, got.begin() + (i + 1) * 20}, want, 20);
         }
       }
+      // The same side by side, two columns between them.
+      std::vector<float> apart(3 * 44);
+      cpu->GroupedGemm(
+          {.w = w, .rows = rows, .groups = groups, .out = apart.data(), .group_step = 22, .out_stride = 44});
+      for (size_t g = 0; g < groups.size(); ++g) {
+        for (int64_t i = groups[g].begin; i < groups[g].end; ++i) {
+          const auto at = apart.begin() + static_cast<int64_t>(g) * 22 + (i - groups[g].begin) * 44;
+          ExpectSameBits(CpuIsaName(isa), {at, at + 20}, {got.begin() + i * 20, got.begin() + (i + 1) * 20}, 20);
+        }
+      }
     }
   }
 }

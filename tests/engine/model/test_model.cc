@@ -7,6 +7,8 @@
 namespace moe {
 namespace {
 
+constexpr int64_t kRollbackSlots = 16;  // slices with guesses in one step
+
 std::unique_ptr<Backend> MakeBackend(const TestModelOptions& options, WorkerPool* pool) {
   const DType act = options.format == DType::kBF16 ? DType::kBF16 : DType::kF32;
   if (options.backend == "reference") return CreateReferenceBackend(act);
@@ -38,7 +40,9 @@ TestModel::TestModel(std::unique_ptr<ModelFiles> files, const TestModelOptions& 
 
   pack_pool_ = std::make_unique<WorkerPool>(options.threads);
   packer_ = MakeBackend(options, pack_pool_.get());
-  packed_ = PackModel(spec(), *store_, options.format, packer_.get(), nullptr);
+  auto packed = PackModel(spec(), *store_, options.format, packer_.get(), pack_pool_.get(), nullptr);
+  MOE_CHECK(packed.ok()) << packed.status();
+  packed_ = std::move(*packed);
   for (int64_t l : spec().MoeLayers()) {
     const int64_t experts = std::get<MoeSpec>(spec().layers[l].ffn).num_experts;
     placements_.push_back(options.round_robin ? ExpertPlacement::RoundRobin(experts, options.ranks)
@@ -53,7 +57,8 @@ TestModel::TestModel(std::unique_ptr<ModelFiles> files, const TestModelOptions& 
                                       .weights = packed_.get(),
                                       .placements = placements_,
                                       .kv_blocks = options.kv_blocks,
-                                      .state_slots = options.state_slots},
+                                      .state_slots = options.state_slots,
+                                      .rollback_slots = kRollbackSlots},
                                      std::move(pool), std::move(backend), std::move(group[r]));
     MOE_CHECK(worker.ok()) << worker.status();
     workers.push_back(std::move(*worker));
@@ -104,6 +109,11 @@ void TestModel::Step(const std::vector<Part>& parts) {
     slice.count = std::min(part.count, border - s.computed);
     s.computed += slice.count;
     slice.sample = s.computed == known;
+    if (slice.sample && slice.first_pos >= s.init.prompt_len) {
+      slice.draft = part.draft;
+      slice.count += static_cast<int64_t>(part.draft.size());
+      s.computed += static_cast<int64_t>(part.draft.size());
+    }
     while (static_cast<int64_t>(s.blocks.size()) * kKvBlockTokens < s.computed) {
       MOE_CHECK(!free_blocks_[s.rank].empty());
       s.blocks.push_back(free_blocks_[s.rank].back());
@@ -122,11 +132,20 @@ void TestModel::Step(const std::vector<Part>& parts) {
     for (size_t i = 0; i < rank.slices.size(); ++i) {
       TestSequence& s = *order[r][i];
       SliceResult& slice = rank.slices[i];
+      const SlicePlan& planned = plan.ranks[r].slices[i];
+      const bool all_true = slice.accepted() == static_cast<int64_t>(planned.draft.size());
+      const bool taken_back = !all_true && DraftRollback::Needed(spec());
+      s.computed = planned.first_pos + (taken_back ? 0 : KeptRows(planned, slice));
       s.prompt_tokens.insert(s.prompt_tokens.end(), slice.prompt_tokens.begin(), slice.prompt_tokens.end());
+      // A replayed position has given its rows before.
+      const auto width = static_cast<int64_t>(slice.expert_ids.size()) / KeptRows(planned, slice);
+      const int64_t first = width > 0 ? planned.first_pos * width : 0;
+      s.expert_ids.resize(std::min(static_cast<int64_t>(s.expert_ids.size()), first));
       s.expert_ids.insert(s.expert_ids.end(), slice.expert_ids.begin(), slice.expert_ids.end());
-      if (!slice.token) continue;
-      s.init.tokens.push_back(slice.token->id);
-      s.tokens.push_back(std::move(*slice.token));
+      for (TokenInfo& token : slice.tokens) {
+        s.init.tokens.push_back(token.id);
+        s.tokens.push_back(std::move(token));
+      }
     }
   }
 }

@@ -48,10 +48,12 @@ class TestModel {
   // A new sequence on `rank`; runs when Step names it.
   TestSequence* Add(std::vector<int32_t> prompt, int rank = 0);
 
-  // One step that computes `count` more tokens of each sequence (fewer at the end of the prompt; after it, one).
+  // One step that computes `count` more tokens of each sequence (fewer at the end of the prompt; after it, one, or what
+  // a false guess has left to replay). A slice that reaches the last known token computes the guesses in `draft` too.
   struct Part {
     TestSequence* sequence = nullptr;
     int64_t count = 0;
+    std::vector<int32_t> draft = {};
   };
   void Step(const std::vector<Part>& parts);
 
