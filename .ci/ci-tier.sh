@@ -21,7 +21,8 @@ step "build with asan"
 cmake --preset asan -DMOE_BENCH=OFF >/dev/null
 cmake --build --preset asan --parallel "$jobs" -- --quiet
 step "tests with asan"
-MOE_TEST_PATIENCE=10 ctest --test-dir build/asan -L ci --output-on-failure --no-tests=error
+LSAN_OPTIONS="suppressions=$PWD/tests/lsan.supp:print_suppressions=0" MOE_TEST_PATIENCE=10 \
+  ctest --test-dir build/asan -L ci --output-on-failure --no-tests=error
 
 # TSan is for what threads share.
 threaded="parallel_test engine_loop_test device_test server_test"

@@ -25,6 +25,7 @@ constexpr const char* kClosed = "closed its connection";
 constexpr milliseconds kForever = std::chrono::hours(24 * 365);
 constexpr milliseconds kNoticeTimeout(50);
 constexpr milliseconds kReportTimeout(100);
+constexpr milliseconds kLossTimeout(20);
 
 struct Hello {
   uint64_t magic = 0x316f6f6c672d6f6d;
@@ -63,7 +64,9 @@ GlooCommunicator::GlooCommunicator(std::shared_ptr<gloo::transport::Device> devi
       notified_(size),
       parts_out_(size),
       parts_in_(size),
-      barrier_bytes_(size + 1) {}
+      barrier_bytes_(size + 1),
+      disconnected_(size),
+      reports_(size) {}
 
 GlooCommunicator::~GlooCommunicator() {
   const SigpipeGuard guard;
@@ -288,6 +291,7 @@ void GlooCommunicator::Watch(int peer) {
     told = watch_[peer]->waitRecv(nullptr, kForever);  // false: we are done ourselves
   } catch (const std::exception&) {
     std::lock_guard lock(mutex_);
+    disconnected_[peer] = true;
     if (failure_.ok() && !judging_) Lose(peer, kClosed);
   }
   if (told) TakeNotice(peer, notices_[peer]);
@@ -298,13 +302,19 @@ void GlooCommunicator::Watch(int peer) {
 
 void GlooCommunicator::TakeNotice(int peer, const Notice& notice) {
   std::lock_guard lock(mutex_);
+  if (notice.kind == kLostNotice && lost_ >= 0 && !told_) {  // we had seen a loss ourselves, maybe of the messenger
+    lost_ = notice.rank;
+    told_ = true;
+    changed_.notify_all();
+  }
   if (!failure_.ok() || notice.kind == kLeavingNotice) return;
   const std::string text(notice.text, std::min<size_t>(notice.length, sizeof(notice.text)));
   if (notice.kind == kReportNotice) {
-    Consider(notice.operation, text);
+    reports_[peer] = {notice.operation, notice.rank, text};
     Judge();
   } else if (judging_) {  // that is why it does not report
   } else if (notice.kind == kLostNotice) {
+    told_ = true;
     Lose(notice.rank, kClosed);  // every rank names the place where it noticed
   } else {
     failure_ = absl::UnavailableError(text.empty() ? Cat("rank ", peer, " gave up") : text);
@@ -316,16 +326,34 @@ void GlooCommunicator::Judge() {
   if (judging_) return;
   judging_ = true;
   if (in_call_ && at_ >= 0) {
-    Consider(next_slot_,
-             Cat("rank ", at_.load(), " did not reach ", Where(), " within ", call_timeout_.count(), " ms"));
+    reports_[rank_] = {next_slot_, at_,
+                       Cat("rank ", at_.load(), " did not reach ", Where(), " within ", call_timeout_.count(), " ms")};
   }
   changed_.notify_all();
 }
 
-void GlooCommunicator::Consider(uint64_t operation, const std::string& report) {
-  if (report.empty() || operation >= earliest_) return;
-  earliest_ = operation;
-  verdict_ = report;
+std::string GlooCommunicator::Verdict() const {
+  const Report* best = nullptr;
+  const auto blames_a_witness = [&](const Report& report) {
+    return report.missing >= 0 && report.missing < size_ && reports_[report.missing].missing >= 0;
+  };
+  for (const Report& report : reports_) {
+    if (report.missing < 0) continue;
+    const auto rank_of = [&](const Report& r) { return std::pair(blames_a_witness(r), r.operation); };
+    if (best == nullptr || rank_of(report) < rank_of(*best)) best = &report;
+  }
+  return best == nullptr ? "an exchange timed out" : best->text;
+}
+
+// When a rank dies, the others close too: which of two lost connections was first is not always seen. So a moment for
+// word from others; without any, all that are lost are named.
+void GlooCommunicator::SettleLoss(std::unique_lock<std::mutex>& lock) {
+  if (!told_) changed_.wait_for(lock, kLossTimeout, [&] { return told_ || silent_ == 0; });
+  std::string ranks = Cat(lost_);
+  for (int r = 0; r < size_ && !told_; ++r) {
+    if (disconnected_[r] && r != lost_) ranks += Cat(", ", r);
+  }
+  failure_ = absl::UnavailableError(Cat("rank ", ranks, loss_));
 }
 
 void GlooCommunicator::Keep() {
@@ -337,11 +365,13 @@ void GlooCommunicator::Keep() {
                         [&] { return !failure_.ok() || leaving_ || judging_ || (in_call_ && deadline_ < wake_at_); });
     if (failure_.ok() && !leaving_ && in_call_ && Clock::now() >= deadline_) Judge();
   }
+  if (lost_ >= 0) SettleLoss(lock);
   std::string text(failure_.message());
   if (judging_) {
     notice_.kind = kReportNotice;
-    notice_.operation = earliest_;
-    text = verdict_;
+    notice_.operation = reports_[rank_].operation;
+    notice_.rank = reports_[rank_].missing;
+    text = reports_[rank_].text;
   } else {
     notice_.kind = failure_.ok() ? kLeavingNotice : lost_ >= 0 ? kLostNotice : kFailureNotice;
     notice_.rank = lost_;
@@ -353,7 +383,7 @@ void GlooCommunicator::Keep() {
   if (notice_.kind == kReportNotice) {
     lock.lock();
     changed_.wait_for(lock, kReportTimeout, [&] { return silent_ == 0; });
-    failure_ = absl::DeadlineExceededError(verdict_.empty() ? "an exchange timed out" : verdict_);
+    failure_ = absl::DeadlineExceededError(Verdict());
     lock.unlock();
   }
   AwaitNotice();
@@ -405,7 +435,8 @@ void GlooCommunicator::Fail(const Status& failure) {
 
 void GlooCommunicator::Lose(int peer, const std::string& how) {
   lost_ = peer;
-  failure_ = absl::UnavailableError(Cat("rank ", peer, " ", how, in_call_ ? Cat(" in ", Where()) : ""));
+  loss_ = Cat(" ", how, in_call_ ? Cat(" in ", Where()) : "");
+  failure_ = absl::UnavailableError(Cat("rank ", peer, loss_));
   changed_.notify_all();
 }
 

@@ -76,16 +76,18 @@ class GlooCommunicator final : public Communicator {
 
   void Start();
   void Watch(int peer);
+  void TakeNotice(int peer, const Notice& notice);
   void Keep();
   void PostNotice();
   void AwaitNotice();
   void CloseAll();
   void Fail(const Status& failure);
-  void Lose(int peer, const std::string& how);  // mutex_ is held
-  void TakeNotice(int peer, const Notice& notice);
-  void Consider(uint64_t operation, const std::string& report);  // mutex_ is held
-  void Judge();                                                  // mutex_ is held
-  std::string Where() const;                                     // of the call in flight; mutex_ is held
+  // mutex_ is held in these:
+  void Lose(int peer, const std::string& how);
+  void SettleLoss(std::unique_lock<std::mutex>& lock);
+  void Judge();
+  std::string Verdict() const;
+  std::string Where() const;  // of the call in flight
   template <typename Fn>
   void ForEachPeer(Fn&& fn) const {  // each rank begins with its neighbour, so that not all rush to rank 0
     for (int i = 1; i < size_; ++i) fn((rank_ + i) % size_);
@@ -127,17 +129,24 @@ class GlooCommunicator final : public Communicator {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  Status failure_;  // all below guarded by mutex_
-  int lost_ = -1;   // the rank whose loss is the failure
+  Status failure_;                  // all below guarded by mutex_
+  int lost_ = -1;                   // the rank whose loss is the failure
+  bool told_ = false;               // another rank has said so
+  std::string loss_;                // how and where it was noticed
+  std::vector<bool> disconnected_;  // per peer
   bool in_call_ = false;
   ExchangeLabel label_;
   std::chrono::milliseconds call_timeout_{0};
   Clock::time_point deadline_;
   Clock::time_point wake_at_;
   bool judging_ = false;  // collecting reports about a timeout
-  uint64_t earliest_ = ~uint64_t{0};
-  std::string verdict_;
-  int silent_ = 0;  // peers from which neither a notice nor the end of the connection has come
+  struct Report {
+    uint64_t operation = 0;
+    int missing = -1;
+    std::string text;
+  };
+  std::vector<Report> reports_;  // per rank; -1: nothing missing, or no report
+  int silent_ = 0;               // peers from which neither a notice nor the end of the connection has come
   bool leaving_ = false;
   bool closed_ = false;
 

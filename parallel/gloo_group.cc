@@ -3,10 +3,14 @@
 #include <arpa/inet.h>
 #include <gloo/transport/tcp/device.h>
 #include <net/if.h>
+#include <netinet/in.h>
 #include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
+#include <cerrno>
+#include <system_error>
 #include <vector>
 
 #include "parallel/gloo_communicator.h"
@@ -19,12 +23,36 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 using Nonce = GlooCommunicator::Nonce;
 
-// Whether `text` is an address of one host, in numbers. (Gloo crashes on names that do not resolve.)
-bool IsHostAddress(const std::string& text) {
-  in_addr v4{};
-  in6_addr v6{};
-  if (inet_pton(AF_INET, text.c_str(), &v4) == 1) return v4.s_addr != htonl(INADDR_ANY);
-  return inet_pton(AF_INET6, text.c_str(), &v6) == 1 && !IN6_IS_ADDR_UNSPECIFIED(&v6);
+// An address in numbers; ss_family is 0 when `text` is none. (Gloo crashes on names that do not resolve.)
+sockaddr_storage ParseAddress(const std::string& text) {
+  sockaddr_storage storage{};
+  auto* v4 = reinterpret_cast<sockaddr_in*>(&storage);
+  auto* v6 = reinterpret_cast<sockaddr_in6*>(&storage);
+  if (inet_pton(AF_INET, text.c_str(), &v4->sin_addr) == 1) {
+    storage.ss_family = AF_INET;
+  } else if (inet_pton(AF_INET6, text.c_str(), &v6->sin6_addr) == 1) {
+    storage.ss_family = AF_INET6;
+  }
+  return storage;
+}
+
+bool IsHostAddress(const sockaddr_storage& storage) {
+  const auto& v4 = reinterpret_cast<const sockaddr_in&>(storage);
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(storage);
+  if (storage.ss_family == AF_INET) return v4.sin_addr.s_addr != htonl(INADDR_ANY);
+  return storage.ss_family == AF_INET6 && !IN6_IS_ADDR_UNSPECIFIED(&v6.sin6_addr);
+}
+
+// Whether this host has the address. (Gloo loses memory when it has not.)
+Status TryToBind(const std::string& address) {
+  const sockaddr_storage storage = ParseAddress(address);
+  const int fd = socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const socklen_t size = storage.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  const bool bound = fd >= 0 && bind(fd, reinterpret_cast<const sockaddr*>(&storage), size) == 0;
+  const int error = errno;
+  if (fd >= 0) close(fd);
+  if (bound) return absl::OkStatus();
+  return absl::UnavailableError(std::generic_category().message(error));
 }
 
 Status Validate(const GlooOptions& options) {
@@ -37,7 +65,7 @@ Status Validate(const GlooOptions& options) {
   if (options.address.empty() == options.interface.empty()) {
     return InvalidError("a rank needs either an address or an interface to listen on");
   }
-  if (!options.address.empty() && !IsHostAddress(options.address)) {
+  if (!options.address.empty() && !IsHostAddress(ParseAddress(options.address))) {
     return InvalidError("rank address '", options.address, "' is not the numeric address of one host");
   }
   if (!options.interface.empty() && if_nametoindex(options.interface.c_str()) == 0) {
@@ -129,6 +157,8 @@ StatusOr<std::unique_ptr<Communicator>> CreateGlooCommunicator(const GlooOptions
   std::shared_ptr<gloo::transport::Context> context;
   std::vector<Nonce> nonces(options.size);
   if (options.size > 1) {
+    const std::string where = Cat("rank ", options.rank, " cannot listen on ", options.address, options.interface);
+    if (!options.address.empty()) MOE_RETURN_IF_ERROR(Annotate(TryToBind(options.address), where));
     try {
       gloo::transport::tcp::attr attr;
       attr.hostname = options.address;
@@ -139,8 +169,7 @@ StatusOr<std::unique_ptr<Communicator>> CreateGlooCommunicator(const GlooOptions
       context->setTimeout(std::max(options.rendezvous_timeout / 5, milliseconds(1)));
       MOE_RETURN_IF_ERROR(Connect(options, store, *context, deadline, nonces));
     } catch (const std::exception& e) {
-      return absl::UnavailableError(
-          Cat("rank ", options.rank, " cannot listen on ", options.address, options.interface, ": ", e.what()));
+      return absl::UnavailableError(Cat(where, ": ", e.what()));
     }
   }
   auto communicator = std::make_unique<GlooCommunicator>(std::move(device), std::move(context), options.rank,

@@ -195,7 +195,6 @@ void AddAttention(const std::shared_ptr<Backend>& backend, const std::string& fi
   auto next = std::make_shared<int64_t>(0);
   Case c;
   c.name = name;
-  c.fma = true;
   const double keys = static_cast<double>(context) - static_cast<double>(rows - 1) / 2;
   c.bytes = static_cast<double>(sequences * context * kKvHeads * kHeadDim) * 4;
   c.flops = static_cast<double>(sequences * rows * kHeads) * keys * 4 * kHeadDim;

@@ -8,7 +8,9 @@ import pathlib
 import time
 
 LIMIT = 0.05  # share of all cores that other processes (or the host, by steal time) may take
-PATIENCE = 20  # seconds to wait, all samples of a row together
+# Seconds to wait for a quiet moment, all samples of a row together; 0 where this runs at a higher priority than the rest,
+# which then only fills the gaps.
+PATIENCE = float(os.environ.get("MOE_BENCH_PATIENCE", "20"))
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -53,14 +55,14 @@ def disturbance(measure):
 
 
 def undisturbed(measure, repeat):
-    """(repeat results of measure(), the largest share that others took in them): waits up to PATIENCE for a quiet
-    moment before each, tries up to twice as often until enough are within LIMIT, and otherwise returns the least
-    disturbed."""
+    """(repeat results of measure(), the largest share that others took in them): after a disturbed one, waits for
+    a quiet moment (up to PATIENCE), tries up to twice as often until enough are within LIMIT, and otherwise returns the
+    least disturbed."""
     results = []
     patience = PATIENCE
     while len(results) < 2 * repeat and sum(share <= LIMIT for _, share in results) < repeat:
-        while patience > 0 and disturbance(lambda: time.sleep(0.5))[1] > LIMIT:
-            patience -= 0.5
         results.append(disturbance(measure))
+        while patience > 0 and results[-1][1] > LIMIT and disturbance(lambda: time.sleep(0.5))[1] > LIMIT:
+            patience -= 0.5
     results = sorted(results, key=lambda r: r[1])[:repeat]
     return [value for value, _ in results], max(share for _, share in results)

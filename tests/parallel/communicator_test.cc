@@ -37,12 +37,12 @@ TEST_P(CommunicatorTest, KnowsItsRankAndSize) {
 
 TEST_P(CommunicatorTest, RandomSchedules) {
   for (int size = 1; size <= 8; ++size) {
-    OnGroup(size, std::chrono::seconds(60), [&](Communicator& c) { EXPECT_EQ(RunSchedule(c, 77 + size, 60), ""); });
+    OnGroup(size, std::chrono::minutes(3), [&](Communicator& c) { EXPECT_EQ(RunSchedule(c, 77 + size, 60), ""); });
   }
 }
 
 TEST_P(CommunicatorTest, ManyTinyRounds) {
-  OnGroup(4, std::chrono::seconds(60), [](Communicator& c) {
+  OnGroup(4, std::chrono::minutes(3), [](Communicator& c) {
     AllToAllCase one_byte;
     const AllToAllCase::Sizes sizes(4, std::vector<size_t>(4, 1));
     for (uint64_t round = 0; round < 1500; ++round) ASSERT_EQ(one_byte.Run(c, sizes, round), "");
@@ -50,7 +50,7 @@ TEST_P(CommunicatorTest, ManyTinyRounds) {
 }
 
 TEST_P(CommunicatorTest, LargeParts) {
-  OnGroup(2, std::chrono::seconds(120), [](Communicator& c) {
+  OnGroup(2, std::chrono::minutes(3), [](Communicator& c) {
     AllToAllCase large;
     for (uint64_t round = 0; round < 2; ++round) {
       // 64 MiB one way, nothing or one byte the other.
@@ -61,7 +61,7 @@ TEST_P(CommunicatorTest, LargeParts) {
 }
 
 TEST_P(CommunicatorTest, NothingToSendAtAll) {
-  OnGroup(3, std::chrono::seconds(60), [](Communicator& c) {
+  OnGroup(3, std::chrono::minutes(3), [](Communicator& c) {
     AllToAllCase nothing;
     ASSERT_EQ(nothing.Run(c, AllToAllCase::Sizes(3, std::vector<size_t>(3, 0)), 0), "");
     ASSERT_TRUE(c.AllGather({}, {}, {"empty"}).ok());
@@ -73,7 +73,7 @@ TEST_P(CommunicatorTest, NothingToSendAtAll) {
 // A barrier must not end before the last rank has come.
 TEST_P(CommunicatorTest, BarrierWaitsForAll) {
   std::atomic<int> arrived{0};
-  OnGroup(4, std::chrono::seconds(60), [&](Communicator& c) {
+  OnGroup(4, std::chrono::minutes(3), [&](Communicator& c) {
     for (int round = 1; round <= 20; ++round) {
       if (c.rank() == round % 4) std::this_thread::sleep_for(milliseconds(2));
       ++arrived;
@@ -97,7 +97,7 @@ TEST_P(CommunicatorTest, AMissingRankIsNamed) {
     }
     EXPECT_FALSE(c.Barrier({"later"}).ok()) << "the group stays unusable";
   });
-  EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(30));
 }
 
 TEST_P(CommunicatorTest, AbortWakesEveryRank) {
@@ -114,7 +114,7 @@ TEST_P(CommunicatorTest, AbortWakesEveryRank) {
       EXPECT_EQ(status.message(), "rank 2 failed");
     }
   });
-  EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(30));
 }
 
 TEST_P(CommunicatorTest, AbortFromAnotherThreadWakesALargeTransfer) {
@@ -134,7 +134,7 @@ TEST_P(CommunicatorTest, AbortFromAnotherThreadWakesALargeTransfer) {
   const std::vector<std::span<std::byte>> receive_back{bytes, {}};
   EXPECT_EQ(group[1]->AllToAllV(send_back, receive_back, {"dispatch", 3}).message(), "enough");
   Destroy(group);
-  EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(30));
 }
 
 // Prints what an exchange costs. Not a check: the machine is shared.
@@ -142,7 +142,7 @@ TEST_P(CommunicatorTest, Speed) {
   for (const size_t bytes : {size_t{4} << 10, size_t{64} << 20}) {
     std::atomic<double> seconds{0};
     const int rounds = bytes > (1u << 20) ? 4 : 500;
-    OnGroup(2, std::chrono::seconds(60), [&](Communicator& c) {
+    OnGroup(2, std::chrono::minutes(3), [&](Communicator& c) {
       std::vector<std::byte> out(bytes, std::byte{1});
       std::vector<std::byte> in(bytes);
       std::vector<std::span<const std::byte>> send(2);

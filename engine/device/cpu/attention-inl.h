@@ -1,4 +1,4 @@
-// Softmax attention over paged K and V. After math-inl.h.
+// Softmax attention over paged K and V, products by float32 FMA. After attention_rows-inl.h.
 //
 // Order, per query row and head, whatever shares the pass with it:
 //   for each split (8 blocks at absolute positions) ascending: m = -inf, l = 0, o = 0
@@ -14,8 +14,6 @@
 namespace moe::cpu::MOE_CPU_NS {
 namespace {
 
-inline constexpr int64_t kKeys = kAttentionBlock;
-
 // Register tiles: rows × 2 vectors of keys for the scores, rows × up to 4 (2) vectors of d for the values.
 #ifdef __AVX512F__
 inline constexpr int kScoreRows = 4;
@@ -26,10 +24,6 @@ inline constexpr int kScoreRows = 2;
 inline constexpr int kValueRows = 2;
 inline constexpr int kValueVectors = 2;
 #endif
-
-inline int64_t RoundUp16(int64_t n) {
-  return (n + 15) & ~int64_t{15};
-}
 
 // The keys of a block: as they are in the cache, or widened to [head_dim][32].
 struct KeyBlock {
@@ -169,12 +163,14 @@ inline void ValueRows(const float* p, const ValueBlock& v, int64_t width, int64_
 }
 
 // What one call works with, cut from AttentionTile::scratch.
-struct AttentionState {
-  int64_t rows;   // query rows: positions × group, in this order
-  int64_t width;  // v_head_dim rounded up to 16
-  float *q, *kt, *v, *s, *o, *total, *m, *l, *top, *correction, *total_m, *total_l;
-  bool visible;  // some row has seen a key of this split
+struct AttentionState : RowSums {
+  float *q, *kt, *v, *s, *top, *correction;
 };
+
+inline int64_t ScratchFloats(int64_t rows, int64_t head_dim, int64_t v_head_dim) {
+  const int64_t width = RoundUp16(v_head_dim);
+  return head_dim * kKeys + kKeys * width + rows * (kKeys + 2 * width + head_dim) + 6 * RoundUp16(rows) + 64;
+}
 
 inline AttentionState CutScratch(const AttentionTile& t) {
   AttentionState a{};
@@ -200,41 +196,6 @@ inline AttentionState CutScratch(const AttentionTile& t) {
   a.total_l = take(padded_rows);
   a.q = take(a.rows * t.head_dim);
   return a;
-}
-
-// The visible keys of a block for the query at position `pos`: [lo, hi) within the block; empty if hi ≤ lo.
-struct KeyRange {
-  int64_t lo, hi;
-};
-inline KeyRange VisibleKeys(const AttentionTile& t, int64_t pos, int64_t block) {
-  const int64_t first = block * kKeys;
-  int64_t lo = t.window > 0 ? pos - t.window + 1 - first : 0;
-  if (t.chunk > 0 && pos / t.chunk * t.chunk - first > lo) lo = pos / t.chunk * t.chunk - first;
-  int64_t hi = pos + 1 - first;
-  if (lo < 0) lo = 0;
-  if (hi > kKeys) hi = kKeys;
-  return {lo, hi};
-}
-
-// The biases by distance are stored nearest last, so those of a block's ascending keys lie side by side.
-inline void AddRelativeBias(const AttentionTile& t, AttentionState& a, int64_t block, int64_t begin, int64_t end) {
-  const int64_t width = t.relative_extent + 2 * kKeys;
-  for (int64_t r = begin; r < end; ++r) {
-    const int64_t farthest = t.first_pos + r / t.group - block * kKeys;
-    if (farthest - (kKeys - 1) >= t.relative_extent) continue;
-    const float* x = t.relative + r / t.group * t.relative_stride + r % t.group * t.relative_dim;
-    const float* bias = t.relative_bias + kKeys + t.relative_extent - 1 - farthest;
-    float* s = a.s + r * kKeys;
-    V s0 = Load(s);
-    V s1 = Load(s + 16);
-    for (int64_t d = 0; d < t.relative_dim; ++d, bias += width) {
-      const V value = Set(x[d]);
-      s0 = Fma(value, Load(bias), s0);
-      s1 = Fma(value, Load(bias + 16), s1);
-    }
-    Store(s, s0);
-    Store(s + 16, s1);
-  }
 }
 
 inline void SoftmaxRows(const AttentionTile& t, AttentionState& a, int64_t block, int64_t begin, int64_t end) {
@@ -305,35 +266,10 @@ inline void AccumulateValues(const AttentionTile& t, AttentionState& a, const Va
   }
 }
 
-// A block's keys and values are two pieces of a few KB, too short for the processor's own prefetcher to be of use.
-inline void PrefetchBlock(const AttentionTile& t, int64_t block) {
-  const int64_t physical = t.blocks[block];
-  const int64_t size = t.act == Element::kF32 ? 4 : 2;
-  const char* k = t.k + physical * t.k_block_bytes;
-  for (int64_t i = 0; i < kKeys * t.head_dim * size; i += 64) Prefetch(k + i);
-  if (t.v == nullptr) return;
-  const char* v = t.v + physical * t.v_block_bytes;
-  for (int64_t i = 0; i < kKeys * t.v_head_dim * size; i += 64) Prefetch(v + i);
-}
-
 inline void AttendBlock(const AttentionTile& t, AttentionState& a, int64_t block) {
-  // Rows ascend in position: those that see a key of this block are a range.
-  int64_t first = 0;
-  int64_t last = t.count;
-  while (first < last) {
-    const KeyRange keys = VisibleKeys(t, t.first_pos + first, block);
-    if (keys.hi > keys.lo) break;
-    ++first;
-  }
-  while (last > first) {
-    const KeyRange keys = VisibleKeys(t, t.first_pos + last - 1, block);
-    if (keys.hi > keys.lo) break;
-    --last;
-  }
-  if (first == last) return;
-  a.visible = true;
-  const int64_t begin = first * t.group;
-  const int64_t end = last * t.group;
+  const RowRange rows = RowsOfBlock(t, block);
+  const auto [begin, end] = rows;
+  if (begin == end) return;
   const int64_t physical = t.blocks[block];
   KeyBlock k{t.k + physical * t.k_block_bytes, t.act == Element::kBF16};
   if (k.bf16 && (end - begin > 2 * kScoreRows || t.v == nullptr)) {
@@ -346,7 +282,7 @@ inline void AttendBlock(const AttentionTile& t, AttentionState& a, int64_t block
     ScoreTile<kScoreRows>(a.q + r * t.head_dim, t.head_dim, k, t.head_dim, scale, a.s + r * kKeys);
   }
   for (; r < end; ++r) ScoreTile<1>(a.q + r * t.head_dim, t.head_dim, k, t.head_dim, scale, a.s + r * kKeys);
-  if (t.relative != nullptr) AddRelativeBias(t, a, block, begin, end);
+  if (t.relative != nullptr) AddRelativeBias(t, a.s, kKeys, block, rows);
   SoftmaxRows(t, a, block, begin, end);
 
   if (t.v == nullptr) {
@@ -354,11 +290,10 @@ inline void AttendBlock(const AttentionTile& t, AttentionState& a, int64_t block
     AccumulateValues(t, a, {reinterpret_cast<const char*>(a.v), a.width * 4, false}, block, begin, end);
     return;
   }
-  ValueBlock v{t.v + physical * t.v_block_bytes, t.v_head_dim * (t.act == Element::kF32 ? 4 : 2),
-               t.act == Element::kBF16};
+  ValueBlock v{t.v + physical * t.v_block_bytes, t.v_head_dim * ActSize(t), t.act == Element::kBF16};
   // Widening pays once several passes of rows share it, and gives whole vectors to any v_head_dim.
   if (t.v_head_dim % 16 != 0 || (v.bf16 && end - begin > 2 * kValueRows)) {
-    const int64_t keys = VisibleKeys(t, t.first_pos + last - 1, block).hi;
+    const int64_t keys = VisibleKeys(t, t.first_pos + (end - 1) / t.group, block).hi;
     for (int64_t j = 0; j < keys; ++j) {
       for (int64_t d = 0; d < a.width; d += 16) {
         const int64_t n = t.v_head_dim - d;
@@ -371,61 +306,10 @@ inline void AttendBlock(const AttentionTile& t, AttentionState& a, int64_t block
   AccumulateValues(t, a, v, block, begin, end);
 }
 
-// Adds the partial sums (m, l, o) of a split to those of the splits before it. l = 0: the row saw no key of it.
-inline void MergeRow(int64_t width, float m, float l, const float* o, float* total_m, float* total_l, float* total) {
-  if (l == 0) return;
-  if (*total_l == 0) {
-    *total_m = m;
-    *total_l = l;
-    for (int64_t d = 0; d < width; d += 16) Store(total + d, Load(o + d));
-    return;
-  }
-  const float top = m > *total_m ? m : *total_m;
-  float pair[16] = {*total_m - top, m - top};
-  Store(pair, Exp(Load(pair)));
-  const V a = Set(pair[0]);
-  const V b = Set(pair[1]);
-  *total_l = __builtin_fmaf(l, pair[1], *total_l * pair[0]);
-  *total_m = top;
-  for (int64_t d = 0; d < width; d += 16) Store(total + d, Fma(Load(o + d), b, Mul(Load(total + d), a)));
-}
-
-// One more key of logit `sink` and value 0.
-inline void AddSink(float sink, float m, float& l, int64_t width, float* total) {
-  const float top = m > sink ? m : sink;
-  float pair[16] = {m - top, sink - top};
-  Store(pair, Exp(Load(pair)));
-  l = __builtin_fmaf(l, pair[0], pair[1]);
-  const V a = Set(pair[0]);
-  for (int64_t d = 0; d < width; d += 16) Store(total + d, Mul(Load(total + d), a));
-}
-
-inline void WriteRows(const AttentionTile& t, AttentionState& a) {
-  const int64_t out_head = t.v_head_dim * (t.act == Element::kF32 ? 4 : 2);
-  for (int64_t r = 0; r < a.rows; ++r) {
-    char* out = t.out + r / t.group * t.out_row_bytes + r % t.group * out_head;
-    if (t.sinks != nullptr) AddSink(t.sinks[r % t.group], a.total_m[r], a.total_l[r], a.width, a.total + r * a.width);
-    const V l = Set(a.total_l[r]);
-    for (int64_t d = 0; d < t.v_head_dim; d += 16) {
-      const int64_t n = t.v_head_dim - d < 16 ? t.v_head_dim - d : 16;
-      StoreAct(t.act, out, d, Div(Load(a.total + r * a.width + d), l), n);
-    }
-  }
-}
-
-inline void ClearTotals(AttentionState& a) {
-  for (int64_t r = 0; r < a.rows; ++r) a.total_l[r] = 0;
-}
-
-// A partial: o [width], m, l, padding to 16.
-inline int64_t PartialStride(const AttentionState& a) {
-  return a.width + 16;
-}
-
 inline void Attend(const AttentionTile& t) {
   AttentionState a = CutScratch(t);
   for (int64_t r = 0; r < a.rows; ++r) {
-    const char* q = t.q + r / t.group * t.q_row_bytes + r % t.group * t.head_dim * (t.act == Element::kF32 ? 4 : 2);
+    const char* q = t.q + r / t.group * t.q_row_bytes + r % t.group * t.head_dim * ActSize(t);
     for (int64_t d = 0; d < t.head_dim; d += 16) {
       const int64_t n = t.head_dim - d < 16 ? t.head_dim - d : 16;
       StoreUpTo16(a.q + r * t.head_dim + d, n == 16 ? LoadElement(t.act, q, d) : LoadElementN(t.act, q, d, n), n);
@@ -439,38 +323,22 @@ inline void Attend(const AttentionTile& t) {
       a.l[r] = 0;
     }
     for (int64_t i = 0; i < a.rows * a.width; i += 16) Store(a.o + i, Zero());
-    a.visible = false;
     const int64_t stop = (split + 1) * kAttentionSplit < end_block ? (split + 1) * kAttentionSplit : end_block;
     for (int64_t block = split * kAttentionSplit; block < stop; ++block) {
-      if (block + 1 < end_block) PrefetchBlock(t, block + 1);
+      if (block + 1 < end_block) {
+        PrefetchKeys(t, block + 1);
+        PrefetchValues(t, block + 1);
+      }
       AttendBlock(t, a, block);
     }
-    if (t.partials != nullptr) {
-      float* p = t.partials + (split - t.split_begin) * a.rows * PartialStride(a);
-      for (int64_t r = 0; r < a.rows; ++r, p += PartialStride(a)) {
-        for (int64_t d = 0; d < a.width; d += 16) Store(p + d, Load(a.o + r * a.width + d));
-        p[a.width] = a.m[r];
-        p[a.width + 1] = a.l[r];
-      }
-    } else if (a.visible) {
-      for (int64_t r = 0; r < a.rows; ++r) {
-        MergeRow(a.width, a.m[r], a.l[r], a.o + r * a.width, a.total_m + r, a.total_l + r, a.total + r * a.width);
-      }
-    }
+    FinishSplit(t, a, split);
   }
   if (t.partials == nullptr) WriteRows(t, a);
 }
 
 inline void MergePartials(const AttentionTile& t) {
   AttentionState a = CutScratch(t);
-  ClearTotals(a);
-  const float* p = t.partials;
-  for (int64_t split = t.split_begin; split < t.split_end; ++split) {
-    for (int64_t r = 0; r < a.rows; ++r, p += PartialStride(a)) {
-      MergeRow(a.width, p[a.width], p[a.width + 1], p, a.total_m + r, a.total_l + r, a.total + r * a.width);
-    }
-  }
-  WriteRows(t, a);
+  MergeSplits(t, a);
 }
 
 }  // namespace

@@ -15,13 +15,6 @@ int64_t RoundUp16(int64_t n) {
   return (n + 15) / 16 * 16;
 }
 
-// Floats a tile of `rows` query rows needs; the cuts are made by CutScratch in attention-inl.h.
-int64_t AttentionScratchFloats(int64_t rows, int64_t head_dim, int64_t v_head_dim) {
-  const int64_t width = RoundUp16(v_head_dim);
-  return head_dim * kAttentionBlock + kAttentionBlock * width + rows * (kAttentionBlock + 2 * width + head_dim) +
-         6 * RoundUp16(rows) + 64;
-}
-
 // Positions of one slice that share a pass over K and V.
 int64_t TilePositions(const AttentionSpec& spec) {
   return std::max<int64_t>(1, kAttentionRows / (spec.num_heads / spec.num_kv_heads));
@@ -197,7 +190,7 @@ void CpuBackend::Attention(const AttentionOp& op) {
     }
   }
   const int64_t rows = positions * group;
-  const int64_t floats = RoundUp16(AttentionScratchFloats(rows, spec.head_dim, spec.v_head_dim));
+  const int64_t floats = RoundUp16(attention_.scratch_floats(rows, spec.head_dim, spec.v_head_dim));
   float* scratch = per_thread_.GetAs<float>(static_cast<size_t>(threads_ * floats));
 
   std::vector<float> score_scales;  // by row
@@ -254,7 +247,7 @@ void CpuBackend::Attention(const AttentionOp& op) {
   const auto tiles = static_cast<int64_t>(attention_tiles_.size());
   const bool split = max_splits > 1 && threads_ > 1 && tiles < 4 * threads_ && work_ns >= kInlineNs;
   if (!split) {
-    RunTasks(tiles, work_ns, [&](int64_t i, int thread) { ops_->attention(make(attention_tiles_[i], thread)); });
+    RunTasks(tiles, work_ns, [&](int64_t i, int thread) { attention_.attend(make(attention_tiles_[i], thread)); });
     return;
   }
   // Few tiles with long contexts: the splits of a tile go to different threads, their partial sums are merged after.
@@ -271,12 +264,12 @@ void CpuBackend::Attention(const AttentionOp& op) {
     const int64_t own_rows = t.count * t.group;
     t.partials = partials + i / pieces * max_splits * per_split +
                  (t.split_begin - part.split_begin) * own_rows * (RoundUp16(spec.v_head_dim) + 16);
-    if (t.split_begin < t.split_end) ops_->attention(t);
+    if (t.split_begin < t.split_end) attention_.attend(t);
   });
   RunTasks(tiles, 0, [&](int64_t i, int thread) {
     AttentionTile t = make(attention_tiles_[i], thread);
     t.partials = partials + i * max_splits * per_split;
-    ops_->attention_merge(t);
+    attention_.merge(t);
   });
 }
 

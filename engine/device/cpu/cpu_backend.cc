@@ -4,13 +4,28 @@
 
 namespace moe::cpu {
 
-CpuBackend::CpuBackend(CpuIsa isa, DType act, WorkerPool* pool)
+namespace {
+
+const OpKernels& OpsOf(CpuIsa isa) {
+  return isa == CpuIsa::kAvx2 ? Avx2Ops() : Avx512Ops();
+}
+
+AttentionKernels AttentionOf(CpuIsa isa, DType act) {
+  if (act == DType::kBF16 && isa == CpuIsa::kAmx) return AmxAttention();
+  if (act == DType::kBF16 && isa == CpuIsa::kAvx512Bf16) return Avx512Bf16Attention();
+  return OpsOf(isa).attention;
+}
+
+}  // namespace
+
+CpuBackend::CpuBackend(CpuIsa isa, DType act, WorkerPool* pool, const AttentionKernels* attention)
     : isa_(isa),
       act_dtype_(act),
       act_(ElementOf(act)),
       pool_(pool),
       threads_(pool->num_threads()),
-      ops_(isa == CpuIsa::kAvx2 ? &Avx2Ops() : &Avx512Ops()) {}
+      ops_(&OpsOf(isa)),
+      attention_(attention != nullptr ? *attention : AttentionOf(isa, act)) {}
 
 std::string CpuBackend::name() const {
   return std::string("cpu-") + CpuIsaName(isa_);

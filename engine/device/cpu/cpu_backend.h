@@ -23,7 +23,8 @@ namespace moe::cpu {
 
 class CpuBackend : public PortableBackend {
  public:
-  CpuBackend(CpuIsa isa, DType act, WorkerPool* pool);
+  // attention: instead of the path's own (of a path that this processor lacks, over a model of it), or null.
+  CpuBackend(CpuIsa isa, DType act, WorkerPool* pool, const AttentionKernels* attention = nullptr);
 
   std::string name() const override;
   DType act_dtype() const override { return act_dtype_; }
@@ -139,6 +140,7 @@ class CpuBackend : public PortableBackend {
   PackedCache* packed_cache_ = nullptr;  // while weights are packed
   int threads_;
   const OpKernels* ops_;
+  AttentionKernels attention_;
 
   // Scratch, all of it overwritten by every use.
   Scratch a_rows_;  // packed rows

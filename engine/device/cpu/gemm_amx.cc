@@ -4,9 +4,6 @@
 // in one float32 FMA chain and the 16 odd ones in another, adds the two, and adds that to the total; denormals are
 // flushed (architecture N3). Storing and reloading the totals between chunks of K is exact, so the order does not
 // depend on the blocking.
-//
-// The tile instructions are written as asm with a memory clobber: GCC 12's intrinsics declare only part of what
-// LDTILECFG and TILELOADD read, so that at -O3 earlier stores to the rest may vanish.
 #include "engine/device/cpu/kernels.h"
 
 #define MOE_CPU_NS amx
@@ -14,6 +11,7 @@
 // clang-format off
 #include "engine/device/cpu/vec16_avx512-inl.h"
 #include "engine/device/cpu/math-inl.h"
+#include "engine/device/cpu/amx_tiles-inl.h"
 #include "engine/device/cpu/epilogue-inl.h"
 // clang-format on
 
@@ -31,30 +29,11 @@ constexpr int64_t kChunk = 8;
 constexpr int64_t kMaxRows = 512;
 
 // Tiles: 0–3 totals (rows 0, 0, 1, 1 × blocks 0, 1, 0, 1), 4–5 rows, 6–7 weights.
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-};
-static_assert(sizeof(TileConfig) == 64);
-
 void Configure(int64_t rows0, int64_t rows1) {
-  TileConfig c;
-  for (int t = 0; t < 8; ++t) c.row_bytes[t] = 64;
-  c.rows[0] = c.rows[1] = c.rows[4] = static_cast<uint8_t>(rows0);
-  c.rows[2] = c.rows[3] = c.rows[5] = static_cast<uint8_t>(rows1 > 0 ? rows1 : 1);
-  c.rows[6] = c.rows[7] = 16;
-  asm volatile("ldtilecfg %0" ::"m"(c) : "memory");
+  const auto first = static_cast<uint8_t>(rows0);
+  const auto second = static_cast<uint8_t>(rows1 > 0 ? rows1 : 1);
+  AmxTiles::Configure({first, first, second, second, first, second, 16, 16});
 }
-
-#define MOE_TILE_LOAD(tile, p, stride) \
-  asm volatile("tileloadd (%0,%1,1), %%tmm" #tile ::"r"(p), "r"(static_cast<int64_t>(stride)) : "memory")
-#define MOE_TILE_STORE(tile, p, stride) \
-  asm volatile("tilestored %%tmm" #tile ", (%0,%1,1)" ::"r"(p), "r"(static_cast<int64_t>(stride)) : "memory")
-#define MOE_TILE_ZERO(tile) asm volatile("tilezero %%tmm" #tile ::: "memory")
-#define MOE_TILE_DP(c, a, b) asm volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
 
 // A tile of weights, so far ahead of its use.
 inline void PrefetchTile(const char* p) {
@@ -70,40 +49,40 @@ void SumTiles(const char* a, int64_t stride, const char* w, int64_t granules, bo
   constexpr int64_t kSumStride = kTileStride * 4;
   float* sums1 = sums + kTileRows * kTileStride;
   if (first) {
-    MOE_TILE_ZERO(0);
-    if (kTwoBlocks) MOE_TILE_ZERO(1);
-    if (kTwoRows) MOE_TILE_ZERO(2);
-    if (kTwoRows && kTwoBlocks) MOE_TILE_ZERO(3);
+    AmxTiles::Zero<0>();
+    if (kTwoBlocks) AmxTiles::Zero<1>();
+    if (kTwoRows) AmxTiles::Zero<2>();
+    if (kTwoRows && kTwoBlocks) AmxTiles::Zero<3>();
   } else {
-    MOE_TILE_LOAD(0, sums, kSumStride);
-    if (kTwoBlocks) MOE_TILE_LOAD(1, sums + kBlockN, kSumStride);
-    if (kTwoRows) MOE_TILE_LOAD(2, sums1, kSumStride);
-    if (kTwoRows && kTwoBlocks) MOE_TILE_LOAD(3, sums1 + kBlockN, kSumStride);
+    AmxTiles::Load<0>(sums, kSumStride);
+    if (kTwoBlocks) AmxTiles::Load<1>(sums + kBlockN, kSumStride);
+    if (kTwoRows) AmxTiles::Load<2>(sums1, kSumStride);
+    if (kTwoRows && kTwoBlocks) AmxTiles::Load<3>(sums1 + kBlockN, kSumStride);
   }
   for (int64_t g = 0; g < granules; ++g) {
     if (ahead > 0) {
       PrefetchTile(w + ahead);
       if (kTwoBlocks) PrefetchTile(w + kGranule + ahead);
     }
-    MOE_TILE_LOAD(6, w, 64);
-    MOE_TILE_LOAD(4, a, stride);
-    MOE_TILE_DP(0, 4, 6);
+    AmxTiles::Load<6>(w, 64);
+    AmxTiles::Load<4>(a, stride);
+    AmxTiles::Product<0, 4, 6>();
     if (kTwoBlocks) {
-      MOE_TILE_LOAD(7, w + kGranule, 64);
-      MOE_TILE_DP(1, 4, 7);
+      AmxTiles::Load<7>(w + kGranule, 64);
+      AmxTiles::Product<1, 4, 7>();
     }
     if (kTwoRows) {
-      MOE_TILE_LOAD(5, a + kTileRows * stride, stride);
-      MOE_TILE_DP(2, 5, 6);
-      if (kTwoBlocks) MOE_TILE_DP(3, 5, 7);
+      AmxTiles::Load<5>(a + kTileRows * stride, stride);
+      AmxTiles::Product<2, 5, 6>();
+      if (kTwoBlocks) AmxTiles::Product<3, 5, 7>();
     }
     a += kGranuleK * 2;
     w += kStep;
   }
-  MOE_TILE_STORE(0, sums, kSumStride);
-  if (kTwoBlocks) MOE_TILE_STORE(1, sums + kBlockN, kSumStride);
-  if (kTwoRows) MOE_TILE_STORE(2, sums1, kSumStride);
-  if (kTwoRows && kTwoBlocks) MOE_TILE_STORE(3, sums1 + kBlockN, kSumStride);
+  AmxTiles::Store<0>(sums, kSumStride);
+  if (kTwoBlocks) AmxTiles::Store<1>(sums + kBlockN, kSumStride);
+  if (kTwoRows) AmxTiles::Store<2>(sums1, kSumStride);
+  if (kTwoRows && kTwoBlocks) AmxTiles::Store<3>(sums1 + kBlockN, kSumStride);
 }
 
 void Sum(int64_t rows, int64_t nb, const char* a, int64_t stride, const char* w, int64_t granules, bool first,
@@ -147,8 +126,7 @@ void RunAmx(const GemmBlock& b) {
       w += nb * b.k_granules * kGranule;
     }
   }
-  // Tiles left in use would make every context switch of this thread save 8 KB.
-  asm volatile("tilerelease" ::: "memory");
+  AmxTiles::Release();
 }
 
 }  // namespace

@@ -54,7 +54,8 @@ Features Detect() {
   f.avx512 = f.avx2 && zmm && Bit(b, 16) && Bit(b, 17) && Bit(b, 30) && Bit(b, 31);
   const bool amx = tiles && Bit(d, 22) && Bit(d, 24);
   if (sub_leaves >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0) f.avx512_bf16 = f.avx512 && Bit(a, 5);
-  f.amx_bf16 = f.avx512 && amx && RequestTilePermission();
+  // The kernels around the tiles use AVX512-BF16, which every processor with AMX has.
+  f.amx_bf16 = f.avx512_bf16 && amx && RequestTilePermission();
   return f;
 }
 

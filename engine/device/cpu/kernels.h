@@ -121,7 +121,15 @@ struct AttentionTile {
   int64_t split_begin = 0;  // splits of kAttentionSplit blocks to work on
   int64_t split_end = 0;
   float* partials = nullptr;  // [split][count * group][v_head_dim rounded up to 16, + 16]; null: all splits are here
-  float* scratch = nullptr;   // AttentionScratchFloats() of attention.cc
+  float* scratch = nullptr;   // AttentionKernels::scratch_floats of them
+};
+
+// The attention of a path, for activations of one kind.
+struct AttentionKernels {
+  void (*attend)(const AttentionTile&) = nullptr;
+  void (*merge)(const AttentionTile&) = nullptr;  // partials of splits [split_begin, split_end) → out
+  // What a tile of up to `rows` query rows (positions × group) needs.
+  int64_t (*scratch_floats)(int64_t rows, int64_t head_dim, int64_t v_head_dim) = nullptr;
 };
 
 // The sum over keys is cut at multiples of this many blocks (256 tokens), whatever the context, batch and threads: long
@@ -297,8 +305,7 @@ struct OpKernels {
   void (*softplus_decay)(const float* raw, const float* bias, const float* a_log, int64_t n, float lo, float hi,
                          float* dt, float* decay);
   void (*rotate)(float* head, int64_t half, bool interleaved, const float* cos, const float* sin);
-  void (*attention)(const AttentionTile&);
-  void (*attention_merge)(const AttentionTile&);  // partials of splits [split_begin, split_end) → out
+  AttentionKernels attention;  // products by float32 FMA
   void (*convolve)(const ConvArgs&);
   void (*scan)(const ScanArgs&);
   void (*gated_norm)(const GatedNormArgs&);
@@ -321,10 +328,12 @@ struct GemmKernel {
 
 const OpKernels& Avx2Ops();
 const OpKernels& Avx512Ops();
-GemmFn Avx2Gemm(Element weights);    // A float32
-GemmFn Avx512Gemm(Element weights);  // A float32
-GemmFn Avx512Bf16Gemm();             // A and weights bf16
-GemmFn AmxGemm();                    // A and weights bf16
+GemmFn Avx2Gemm(Element weights);        // A float32
+GemmFn Avx512Gemm(Element weights);      // A float32
+GemmFn Avx512Bf16Gemm();                 // A and weights bf16
+GemmFn AmxGemm();                        // A and weights bf16
+AttentionKernels Avx512Bf16Attention();  // act bf16
+AttentionKernels AmxAttention();         // act bf16
 
 }  // namespace moe::cpu
 

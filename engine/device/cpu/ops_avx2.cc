@@ -6,6 +6,7 @@
 #include "engine/device/cpu/vec16_avx2-inl.h"
 #include "engine/device/cpu/math-inl.h"
 #include "engine/device/cpu/rows-inl.h"
+#include "engine/device/cpu/attention_rows-inl.h"
 #include "engine/device/cpu/attention-inl.h"
 #include "engine/device/cpu/convolution-inl.h"
 #include "engine/device/cpu/mamba1-inl.h"

@@ -71,9 +71,11 @@ bool Sees(const AttentionSpec& spec, int64_t p, int64_t j) {
 //   A score: (d + 4) u of Σ|q k|, and where it is capped 8 u of the cap more; both grow with a factor behind the cap.
 //   A share of the softmax: what its score is off by, 12 u of exponentials and 2 u a block and split for their merging.
 //   The output, a mean of values with these shares over n keys: twice that and n u of the mean of |v|.
+//   Weights rounded to bf16: their rounding, in the sum and in the total.
 struct Exact {
   std::vector<float> out;
   std::vector<double> bound;
+  std::vector<double> rounded_bound;
 };
 Exact Attend(const AttentionSpec& spec, const Inputs& in, const std::vector<float>& q, DType act, int64_t tokens,
              const KeySelection* selection = nullptr) {
@@ -130,9 +132,12 @@ Exact Attend(const AttentionSpec& spec, const Inputs& in, const std::vector<floa
       for (int64_t d = 0; d < spec.v_head_dim; ++d) {
         const double value = keys.empty() ? 0 : sum[d] / total;
         const double error = keys.empty() ? 0 : (2 * share + n * kU) * sum_abs[d] / total;
+        const auto bound = [&](double e) {
+          return e + kU * std::fabs(value) + (act == DType::kBF16 ? kUBf16 * (std::fabs(value) + e) : 0);
+        };
         exact.out.push_back(static_cast<float>(value));
-        exact.bound.push_back(error + kU * std::fabs(value) +
-                              (act == DType::kBF16 ? kUBf16 * (std::fabs(value) + error) : 0));
+        exact.bound.push_back(bound(error));
+        exact.rounded_bound.push_back(bound(keys.empty() ? 0 : error + 2 * kUBf16 * sum_abs[d] / total));
       }
     }
   }
@@ -153,12 +158,13 @@ TEST(AttentionOptions, MatchTheirDefinition) {
       const int64_t width = option.c.heads * option.c.v_head_dim;
       const std::string name = Cat(option.name, " ", DTypeName(act));
       ExpectNear("reference, " + name, step.out, want.out, want.bound, width);
-      for (const CpuIsa isa : AvailableIsas()) {
+      for (const AttentionPath& path : AttentionPaths()) {
         Cache cpu_cache(option.c, act, 1, tokens);
-        const auto cpu = MakeCpu(isa, act, &pool);
+        const auto cpu = MakeCpu(path, act, &pool);
         const StepOutput got = RunStep(*cpu, spec, in, cpu_cache, {{0, 0, tokens}});
         ExpectSameBits(name, got.q, step.q, 1);
-        ExpectNear(Cat(CpuIsaName(isa), ", ", name), got.out, want.out, want.bound, width);
+        ExpectNear(Cat(path.name, ", ", name), got.out, want.out,
+                   path.RoundsWeights(act) ? want.rounded_bound : want.bound, width);
       }
     }
   }
@@ -171,13 +177,13 @@ TEST(AttentionOptions, CutsBatchesAndThreadsChangeNoBit) {
     const AttentionSpec spec = SpecOf(option);
     const Inputs in(option.c, 2, tokens, 51);
     const int64_t width = option.c.heads * option.c.v_head_dim;
-    for (const CpuIsa isa : AvailableIsas()) {
+    for (const AttentionPath& path : AttentionPaths()) {
       std::vector<float> want;
       for (const int threads : {1, 3}) {
         WorkerPool pool(threads);
-        const auto cpu = MakeCpu(isa, DType::kBF16, &pool);
+        const auto cpu = MakeCpu(path, DType::kBF16, &pool);
         Cache cache(option.c, DType::kBF16, 2, tokens);
-        const std::string name = Cat(CpuIsaName(isa), ", ", option.name, ", ", threads, " threads");
+        const std::string name = Cat(path.name, ", ", option.name, ", ", threads, " threads");
         const std::vector<float> whole = RunStep(*cpu, spec, in, cache, {{0, 0, tokens}, {1, 0, 100}}).out;
         if (threads == 1) want = whole;
         ExpectSameBits(name, whole, want, width);
@@ -210,7 +216,7 @@ TEST(AttentionOptions, ExtremeSinks) {
   };
   const auto reference = CreateReferenceBackend(DType::kF32);
   std::vector<std::unique_ptr<Backend>> cpus;
-  for (const CpuIsa isa : AvailableIsas()) cpus.push_back(MakeCpu(isa, DType::kF32, &pool));
+  for (const AttentionPath& path : AttentionPaths()) cpus.push_back(MakeCpu(path, DType::kF32, &pool));
   std::vector<Backend*> backends = {reference.get()};
   for (const auto& cpu : cpus) backends.push_back(cpu.get());
   for (Backend* backend : backends) {
@@ -253,17 +259,16 @@ TEST(AttentionOptions, Selections) {
       const int64_t row = option.c.heads * option.c.v_head_dim;
       const std::string name = Cat(option.name, " ", DTypeName(act));
       ExpectNear("reference, " + name, step.out, want.out, want.bound, row);
-      for (const CpuIsa isa : AvailableIsas()) {
+      for (const AttentionPath& path : AttentionPaths()) {
         for (const int threads : {1, 3}) {
           WorkerPool pool(threads);
-          const auto cpu = MakeCpu(isa, act, &pool);
+          const auto cpu = MakeCpu(path, act, &pool);
           Cache cpu_cache(option.c, act, 1, tokens);
           const StepOutput got = RunStep(*cpu, spec, in, cpu_cache, {{0, 0, tokens}}, &selection);
-          ExpectSameBits(Cat(CpuIsaName(isa), ", ", name), got.out, step.out, row);
+          ExpectSameBits(Cat(path.name, ", ", name), got.out, step.out, row);
           KeySelection last{.positions = positions.data() + (tokens - 1) * width, .width = width};
           const StepOutput alone = RunStep(*cpu, spec, in, cpu_cache, {{0, tokens - 1, 1}}, &last);
-          ExpectSameBits(Cat(CpuIsaName(isa), ", ", name, ", alone"), alone.out, {step.out.end() - row, step.out.end()},
-                         row);
+          ExpectSameBits(Cat(path.name, ", ", name, ", alone"), alone.out, {step.out.end() - row, step.out.end()}, row);
         }
       }
     }
@@ -349,9 +354,9 @@ TEST(QkvOptions, MatchTheReference) {
     // and sines below 5 (a norm behind them makes the values smaller again), a factor of the query below 3.
     const double dim = static_cast<double>(spec.qk_norm == QkNorm::kFullWidth ? c.heads * c.head_dim : c.head_dim);
     const double bound = 2 * (dim + 14) * kU * 25 * 5 * 2 * 3;
-    for (const CpuIsa isa : AvailableIsas()) {
-      const std::string name = Cat(CpuIsaName(isa), ", ", option.name);
-      const auto cpu = MakeCpu(isa, DType::kF32, &pool);
+    for (const AttentionPath& path : AttentionPaths()) {
+      const std::string name = Cat(path.name, ", ", option.name);
+      const auto cpu = MakeCpu(path, DType::kF32, &pool);
       Cache cache(c, DType::kF32, 1, tokens);
       const StepOutput got = RunStep(*cpu, spec, in, cache, {{0, 0, tokens}});
       ExpectNear(name + ", q", got.q, want.q, std::vector<double>(got.q.size(), bound), c.heads * c.head_dim);
@@ -445,7 +450,7 @@ TEST(QkvOptions, SharedKeysAndValues) {
     WorkerPool pool(2);
     std::vector<std::unique_ptr<Backend>> backends;
     backends.push_back(CreateReferenceBackend(act));
-    for (const CpuIsa isa : AvailableIsas()) backends.push_back(MakeCpu(isa, act, &pool));
+    for (const AttentionPath& path : AttentionPaths()) backends.push_back(MakeCpu(path, act, &pool));
     for (const auto& backend : backends) {
       Cache cache(c, act, 1, tokens);
       RunStep(*backend, owner, own, cache, {{0, 0, tokens}});

@@ -14,8 +14,8 @@ std::vector<AttentionCase> Cases() {
           {2, 1, 13, 7, 5},  {4, 1, 48, 48, 300}, {5, 1, 16, 16, 1}};
 }
 
-std::string Name(CpuIsa isa, DType act, const AttentionCase& c) {
-  return Cat(CpuIsaName(isa), " ", DTypeName(act), " heads ", c.heads, "/", c.kv_heads, " dims ", c.head_dim, "/",
+std::string Name(const AttentionPath& path, DType act, const AttentionCase& c) {
+  return Cat(path.name, " ", DTypeName(act), " heads ", c.heads, "/", c.kv_heads, " dims ", c.head_dim, "/",
              c.v_head_dim, " window ", c.window);
 }
 
@@ -35,19 +35,21 @@ TEST(Attention, MatchesTheReference) {
       // (2 e + n u) max|v|, max|v| ≤ 5. Both backends err.
       const double score = static_cast<double>(spec.scale) * static_cast<double>(c.head_dim);
       const double e = static_cast<double>(c.head_dim + 2) * kU * score + 10 * kU;
-      const double bound = 2 * (2 * e + static_cast<double>(tokens) * kU) * 5;
-      std::vector<double> bounds;
-      for (float x : want.out) {
-        bounds.push_back(bound + (act == DType::kBF16 ? 2 * kUBf16 * (std::fabs(x) + bound) : 0));
-      }
-      for (CpuIsa isa : AvailableIsas()) {
-        auto cpu = MakeCpu(isa, act, &pool);
+      for (const AttentionPath& path : AttentionPaths()) {
+        // One of both may round its weights.
+        const double rounding = path.RoundsWeights(act) ? kUBf16 : 0;
+        const double bound = 2 * (2 * e + rounding + static_cast<double>(tokens) * kU) * 5;
+        std::vector<double> bounds;
+        for (float x : want.out) {
+          bounds.push_back(bound + (act == DType::kBF16 ? 2 * kUBf16 * (std::fabs(x) + bound) : 0));
+        }
+        auto cpu = MakeCpu(path, act, &pool);
         Cache got_cache(c, act, 2, tokens);
         const StepOutput got = RunStep(*cpu, spec, in, got_cache, parts);
         // Without norm and RoPE: roundings only.
-        EXPECT_EQ(KeysByToken(got_cache, c), KeysByToken(want_cache, c, true)) << Name(isa, act, c);
+        EXPECT_EQ(KeysByToken(got_cache, c), KeysByToken(want_cache, c, true)) << Name(path, act, c);
         EXPECT_EQ(got_cache.v, want_cache.v);
-        ExpectNear(Name(isa, act, c), got.out, want.out, bounds, c.heads * c.v_head_dim);
+        ExpectNear(Name(path, act, c), got.out, want.out, bounds, c.heads * c.v_head_dim);
       }
     }
   }
@@ -55,8 +57,8 @@ TEST(Attention, MatchesTheReference) {
 
 TEST(Attention, QkNormAndRopeMatchTheReference) {
   WorkerPool pool(2);
-  for (CpuIsa isa : AvailableIsas()) {
-    auto cpu = MakeCpu(isa, DType::kF32, &pool);
+  for (const AttentionPath& path : AttentionPaths()) {
+    auto cpu = MakeCpu(path, DType::kF32, &pool);
     auto reference = CreateReferenceBackend(DType::kF32);
     for (const AttentionCase& c : {AttentionCase{4, 2, 64, 64, 0}, {3, 1, 24, 40, 0}}) {
       for (QkNorm norm : {QkNorm::kNone, QkNorm::kPerHead, QkNorm::kFullWidth}) {
@@ -76,9 +78,9 @@ TEST(Attention, QkNormAndRopeMatchTheReference) {
             // cos and sin ≤ 5 here.
             const double dim = static_cast<double>(norm == QkNorm::kFullWidth ? c.heads * c.head_dim : c.head_dim);
             const double bound = 2 * (dim + 14) * kU * 25 * 5 * 2;
-            ExpectNear(CpuIsaName(isa), got.q, want.q, std::vector<double>(got.q.size(), bound), c.heads * c.head_dim);
+            ExpectNear(path.name, got.q, want.q, std::vector<double>(got.q.size(), bound), c.heads * c.head_dim);
             const std::vector<float> k = ToFloats(DType::kF32, KeysByToken(got_cache, c));
-            ExpectNear(CpuIsaName(isa), k, ToFloats(DType::kF32, want_cache.k), std::vector<double>(k.size(), bound),
+            ExpectNear(path.name, k, ToFloats(DType::kF32, want_cache.k), std::vector<double>(k.size(), bound),
                        c.head_dim);
           }
         }
@@ -90,11 +92,11 @@ TEST(Attention, QkNormAndRopeMatchTheReference) {
 // The whole prompt at once; cut at `cuts`; and token by token: the same bits for every row.
 TEST(Attention, ASliceCutAnywhereGivesTheSameBits) {
   const int64_t tokens = 600;  // three splits
-  for (CpuIsa isa : AvailableIsas()) {
+  for (const AttentionPath& path : AttentionPaths()) {
     for (const AttentionCase& c : {AttentionCase{8, 2, 64, 64, 0}, {3, 1, 24, 40, 0}, {4, 2, 64, 64, 100}}) {
       for (DType act : {DType::kBF16, DType::kF32}) {
         WorkerPool pool(2);
-        auto cpu = MakeCpu(isa, act, &pool);
+        auto cpu = MakeCpu(path, act, &pool);
         const AttentionSpec spec = MakeSpec(c);
         const Inputs in(c, 1, tokens, 44);
         Cache whole_cache(c, act, 1, tokens);
@@ -109,7 +111,7 @@ TEST(Attention, ASliceCutAnywhereGivesTheSameBits) {
             got.insert(got.end(), part.begin(), part.end());
             first = cut;
           }
-          ExpectSameBits(Name(isa, act, c), got, want, c.heads * c.v_head_dim);
+          ExpectSameBits(Name(path, act, c), got, want, c.heads * c.v_head_dim);
         }
         Cache cache(c, act, 1, tokens);
         std::vector<float> got;
@@ -117,7 +119,7 @@ TEST(Attention, ASliceCutAnywhereGivesTheSameBits) {
           const std::vector<float> part = RunStep(*cpu, spec, in, cache, {{0, t, 1}}).out;
           got.insert(got.end(), part.begin(), part.end());
         }
-        ExpectSameBits(Name(isa, act, c) + " by token", got, want, c.heads * c.v_head_dim);
+        ExpectSameBits(Name(path, act, c) + " by token", got, want, c.heads * c.v_head_dim);
       }
     }
   }
@@ -128,24 +130,24 @@ TEST(Attention, BatchAndThreadsChangeNoBit) {
   const int64_t tokens = 700;
   const AttentionSpec spec = MakeSpec(c);
   const Inputs in(c, 5, tokens, 45);
-  for (CpuIsa isa : AvailableIsas()) {
+  for (const AttentionPath& path : AttentionPaths()) {
     std::vector<float> want;
     for (int threads : {1, 2, 3}) {
       WorkerPool pool(threads);
-      auto cpu = MakeCpu(isa, DType::kBF16, &pool);
+      auto cpu = MakeCpu(path, DType::kBF16, &pool);
       Cache cache(c, DType::kBF16, 5, tokens);
       for (int64_t s = 0; s < 5; ++s) RunStep(*cpu, spec, in, cache, {{s, 0, 600}});
       // Alone: a decoding row whose splits go to several threads.
       const std::vector<float> alone = RunStep(*cpu, spec, in, cache, {{2, 600, 1}}).out;
       if (threads == 1) want = alone;
-      ExpectSameBits(Cat(CpuIsaName(isa), " threads ", threads), alone, want, 64);
+      ExpectSameBits(Cat(path.name, " threads ", threads), alone, want, 64);
       // In a batch of decoding rows and a chunk.
       const std::vector<float> batch =
           RunStep(*cpu, spec, in, cache, {{0, 600, 1}, {1, 600, 77}, {2, 600, 1}, {3, 600, 1}, {4, 600, 2}}).out;
       const int64_t row = 78;
       const int64_t width = c.heads * c.v_head_dim;
-      ExpectSameBits(Cat(CpuIsaName(isa), " in a batch"),
-                     {batch.begin() + row * width, batch.begin() + (row + 1) * width}, want, 64);
+      ExpectSameBits(Cat(path.name, " in a batch"), {batch.begin() + row * width, batch.begin() + (row + 1) * width},
+                     want, 64);
     }
   }
 }
@@ -207,18 +209,18 @@ TEST(Attention, RelativeBias) {
     auto reference = CreateReferenceBackend(DType::kF32);
     Cache reference_cache(c, DType::kF32, 1, tokens);
     ExpectNear(Cat("reference, extent ", extent), run(*reference, reference_cache, 0, tokens), want, bounds, 64);
-    for (CpuIsa isa : AvailableIsas()) {
+    for (const AttentionPath& path : AttentionPaths()) {
       WorkerPool pool(2);
-      auto cpu = MakeCpu(isa, DType::kF32, &pool);
+      auto cpu = MakeCpu(path, DType::kF32, &pool);
       Cache cache(c, DType::kF32, 1, tokens);
       const std::vector<float> whole = run(*cpu, cache, 0, tokens);
-      ExpectNear(Cat(CpuIsaName(isa), ", extent ", extent), whole, want, bounds, 64);
+      ExpectNear(Cat(path.name, ", extent ", extent), whole, want, bounds, 64);
       std::vector<float> parts;
       for (int64_t first = 0; first < tokens; first += 27) {
         const std::vector<float> part = run(*cpu, cache, first, std::min<int64_t>(27, tokens - first));
         parts.insert(parts.end(), part.begin(), part.end());
       }
-      ExpectSameBits(CpuIsaName(isa), parts, whole, 64);
+      ExpectSameBits(path.name, parts, whole, 64);
     }
   }
 }
@@ -243,12 +245,12 @@ TEST(Attention, ScaleOfCappedScores) {
   const double score = 2.7 * (static_cast<double>(spec.scale) * 16 * 18 + 20 * 1.5) * kU;
   const std::vector<double> bounds(want.out.size(), 2 * (2 * score + static_cast<double>(tokens) * kU) * 5);
   WorkerPool pool(2);
-  for (CpuIsa isa : AvailableIsas()) {
-    auto cpu = MakeCpu(isa, DType::kF32, &pool);
+  for (const AttentionPath& path : AttentionPaths()) {
+    auto cpu = MakeCpu(path, DType::kF32, &pool);
     Cache cache(c, DType::kF32, 1, tokens);
     const StepOutput got = RunStep(*cpu, spec, in, cache, {{0, 0, tokens}});
     EXPECT_EQ(got.q, want.q);
-    ExpectNear(Name(isa, DType::kF32, c), got.out, want.out, bounds, c.heads * c.v_head_dim);
+    ExpectNear(Name(path, DType::kF32, c), got.out, want.out, bounds, c.heads * c.v_head_dim);
     // A slice at a time gives the same bits.
     Cache cut_cache(c, DType::kF32, 1, tokens);
     RunStep(*cpu, spec, in, cut_cache, {{0, 0, 101}});
@@ -262,9 +264,9 @@ TEST(Attention, NanReachesOnlyRowsThatSeeIt) {
   const AttentionCase c{2, 1, 32, 32, 0};
   const AttentionSpec spec = MakeSpec(c);
   Inputs in(c, 1, 64, 46);
-  for (CpuIsa isa : AvailableIsas()) {
+  for (const AttentionPath& path : AttentionPaths()) {
     WorkerPool pool(2);
-    auto cpu = MakeCpu(isa, DType::kBF16, &pool);
+    auto cpu = MakeCpu(path, DType::kBF16, &pool);
     Cache cache(c, DType::kBF16, 1, 64);
     const std::vector<float> want = RunStep(*cpu, spec, in, cache, {{0, 0, 64}}).out;
     Inputs broken = in;
@@ -272,7 +274,7 @@ TEST(Attention, NanReachesOnlyRowsThatSeeIt) {
     Cache other(c, DType::kBF16, 1, 64);
     const std::vector<float> got = RunStep(*cpu, spec, broken, other, {{0, 0, 64}}).out;
     const int64_t width = c.heads * c.v_head_dim;
-    ExpectSameBits(CpuIsaName(isa), {got.begin(), got.begin() + 40 * width}, {want.begin(), want.begin() + 40 * width},
+    ExpectSameBits(path.name, {got.begin(), got.begin() + 40 * width}, {want.begin(), want.begin() + 40 * width},
                    width);
     EXPECT_TRUE(std::isnan(got[40 * width]));
   }

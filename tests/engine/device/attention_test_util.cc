@@ -4,7 +4,23 @@
 #include <cmath>
 #include <numeric>
 
+#include "engine/device/cpu/cpu_backend.h"
+#include "tests/engine/device/amx_attention_model.h"
+
 namespace moe::device_test {
+
+std::vector<AttentionPath> AttentionPaths() {
+  std::vector<AttentionPath> paths;
+  for (const CpuIsa isa : AvailableIsas()) paths.push_back({CpuIsaName(isa), isa});
+  if (CpuIsaAvailable(CpuIsa::kAvx512Bf16)) paths.push_back({"model of amx", CpuIsa::kAvx512Bf16, true});
+  return paths;
+}
+
+std::unique_ptr<Backend> MakeCpu(const AttentionPath& path, DType act, WorkerPool* pool) {
+  if (!path.amx_model || act != DType::kBF16) return MakeCpu(path.isa, act, pool);
+  const cpu::AttentionKernels attention = AmxModelAttention();
+  return std::make_unique<cpu::CpuBackend>(path.isa, act, pool, &attention);
+}
 
 AttentionSpec MakeSpec(const AttentionCase& c) {
   AttentionSpec spec;

@@ -2,11 +2,28 @@
 #ifndef MOE_TESTS_ENGINE_DEVICE_ATTENTION_TEST_UTIL_H_
 #define MOE_TESTS_ENGINE_DEVICE_ATTENTION_TEST_UTIL_H_
 
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "tests/engine/device/device_test_util.h"
 
 namespace moe::device_test {
+
+// The paths that can attend here: the processor's own and, given AVX512-BF16, the kernel of the amx path over a model
+// of its tiles (with bf16 activations; with others it is the path avx512bf16).
+struct AttentionPath {
+  std::string name;
+  CpuIsa isa;
+  bool amx_model = false;
+
+  // Multiplies values by weights of bf16, not float32.
+  bool RoundsWeights(DType act) const {
+    return act == DType::kBF16 && (isa == CpuIsa::kAvx512Bf16 || isa == CpuIsa::kAmx);
+  }
+};
+std::vector<AttentionPath> AttentionPaths();
+std::unique_ptr<Backend> MakeCpu(const AttentionPath& path, DType act, WorkerPool* pool);
 
 struct AttentionCase {
   int64_t heads, kv_heads, head_dim, v_head_dim, window;

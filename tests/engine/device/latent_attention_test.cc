@@ -6,7 +6,7 @@
 
 #include "engine/device/reference/reference_math.h"
 #include "parallel/worker_pool.h"
-#include "tests/engine/device/device_test_util.h"
+#include "tests/engine/device/attention_test_util.h"
 
 namespace moe::device_test {
 namespace {
@@ -174,7 +174,7 @@ TEST_F(LatentAttentionTest, AbsorbedFormIsTheDefinition) {
   for (const DType act : {DType::kF32, DType::kBF16}) {
     std::vector<std::unique_ptr<Backend>> backends;
     backends.push_back(CreateReferenceBackend(act));
-    for (const CpuIsa isa : AvailableIsas()) backends.push_back(MakeCpu(isa, act, &pool));
+    for (const AttentionPath& path : AttentionPaths()) backends.push_back(MakeCpu(path, act, &pool));
     for (const auto& backend : backends) {
       // bfloat16 keys and queries move the scores, which the softmax turns into relative errors.
       const double bound = act == DType::kF32 ? 2e-5 : 0.1;
@@ -188,9 +188,9 @@ TEST_F(LatentAttentionTest, CutsAndThreadsChangeNoBit) {
   WorkerPool one(1);
   WorkerPool three(3);
   for (const DType act : {DType::kF32, DType::kBF16}) {
-    for (const CpuIsa isa : AvailableIsas()) {
-      const std::vector<float> whole = Run(*MakeCpu(isa, act, &one), {kRows});
-      ExpectSameBits("cut", Run(*MakeCpu(isa, act, &three), {1, 2, 33, 64, 70, kRows}), whole, spec_.kv_lora);
+    for (const AttentionPath& path : AttentionPaths()) {
+      const std::vector<float> whole = Run(*MakeCpu(path, act, &one), {kRows});
+      ExpectSameBits("cut", Run(*MakeCpu(path, act, &three), {1, 2, 33, 64, 70, kRows}), whole, spec_.kv_lora);
     }
   }
 }
@@ -202,9 +202,9 @@ TEST(LatentValues, OfKeysAreTheSameAsOfTheirOwnPlane) {
   for (const DType act : {DType::kF32, DType::kBF16}) {
     std::vector<std::unique_ptr<Backend>> backends;
     backends.push_back(CreateReferenceBackend(act));
-    for (const CpuIsa isa : AvailableIsas()) backends.push_back(MakeCpu(isa, act, &pool));
+    for (const AttentionPath& path : AttentionPaths()) backends.push_back(MakeCpu(path, act, &pool));
     for (const auto& [latent, rope, heads] :
-         {std::tuple<int64_t, int64_t, int64_t>{7, 4, 1}, {16, 8, 20}, {70, 2, 3}}) {
+         {std::tuple<int64_t, int64_t, int64_t>{7, 4, 1}, {16, 8, 20}, {70, 2, 3}, {96, 32, 5}}) {
       const int64_t width = latent + rope;
       MlaSpec spec;
       spec.kv_lora = latent;
