@@ -61,6 +61,16 @@ class Rows:
             pathlib.Path(path).write_text(line + "\n", encoding="utf-8")
 
 
+def add_flags(parser):
+    """The flags that all peers' scripts have."""
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeat", type=int, default=3, help="measurements of each row")
+    parser.add_argument("--tokens", type=int, default=64, help="tokens of each decode measurement")
+    parser.add_argument("--only", default="", help="only rows with this in their name")
+    parser.add_argument("--ids", help="continue these token ids greedily, to compare models, and measure nothing")
+    parser.add_argument("--json", help="file for the line of JSON")
+
+
 def common_rate(arrivals):
     """Tokens a second over all streams while all of them decode; arrivals: per stream, the time of each token."""
     begin = max(a[0] for a in arrivals)
@@ -68,18 +78,24 @@ def common_rate(arrivals):
     return sum(sum(begin < t <= end for t in a) for a in arrivals) / (end - begin)
 
 
-def measure(rows, engine, repeat, tokens):
-    """Fills rows. engine.first_token(ids) → seconds; engine.generate(prompts, tokens) → arrival times per stream in
+def measure(rows, engine, options):
+    """Fills rows with what options ask for (add_flags). engine.first_token(ids) → seconds; engine.generate(prompts, tokens) → arrival times per stream in
     seconds from the submission of all prompts."""
     salts = iter(range(1, 30000))
     engine.first_token(prompt(64, next(salts)))
     for length in (512, 2048):
-        engine.first_token(prompt(length, next(salts)))
-        rates, others = undisturbed(lambda: length / engine.first_token(prompt(length, next(salts))), repeat)
-        rows.add(f"prefill {length}", "tokens/s", rates, others)
+        name = f"prefill {length}"
+        if options.only in name:
+            engine.first_token(prompt(length, next(salts)))
+            rows.add(name, "tokens/s", *undisturbed(
+                lambda: length / engine.first_token(prompt(length, next(salts))), options.repeat))
     for streams, context in CONTEXTS:
+        name = f"decode, {streams} streams, context {context}"
+        if options.only not in name:
+            continue
         runs, others = undisturbed(
-            lambda: engine.generate([prompt(context, next(salts)) for _ in range(streams)], tokens), repeat)
-        rows.add(f"decode, {streams} streams, context {context}", "tokens/s", [common_rate(a) for a in runs], others)
+            lambda: engine.generate([prompt(context, next(salts)) for _ in range(streams)], options.tokens),
+            options.repeat)
+        rows.add(name, "tokens/s", [common_rate(a) for a in runs], others)
         if streams == 32:
             rows.add("first token at 32 × 128", "s", [statistics.mean(a[0] for a in run) for run in runs], others)

@@ -104,15 +104,11 @@ def _SILENT(level, text, _):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
-    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batch", type=int, default=2048)
     parser.add_argument("--ubatch", type=int, default=512, help="tokens computed at once")
     parser.add_argument("--flash", action=argparse.BooleanOptionalAction, default=True, help="flash attention")
     parser.add_argument("--unified", action="store_true", help="one cache for all sequences")
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--ids")
-    parser.add_argument("--json")
+    peer.add_flags(parser)
     options = parser.parse_args()
 
     memory = peer.Memory()
@@ -129,7 +125,7 @@ def main():
     rows = peer.Rows(f"llama.cpp (llama-cpp-python {llama_cpp.__version__}), {name.value.decode()}, "
                      f"{options.threads} threads")
     rows.add("load", "s", [load])
-    peer.measure(rows, engine, options.repeat, options.tokens)
+    peer.measure(rows, engine, options)
     rows.add("largest resident (Pss)", "GiB", [memory.peak / 2**30])
     rows.finish(options.json)
 

@@ -57,12 +57,8 @@ def preload():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--ids")
     parser.add_argument("--no-preload", action="store_true")
-    parser.add_argument("--json")
+    peer.add_flags(parser)
     options = parser.parse_args()
 
     # A library can only be preloaded by a process that starts, so this one starts once more.
@@ -86,7 +82,7 @@ def main():
     rows = peer.Rows(f"vLLM {vllm.__version__} ({type(current_platform).__name__}), bfloat16, "
                      f"{options.threads} threads")
     rows.add("load", "s", [load])
-    peer.measure(rows, engine, options.repeat, options.tokens)
+    peer.measure(rows, engine, options)
     rows.add("largest resident (Pss)", "GiB", [memory.peak / 2**30])
     rows.finish(options.json)
 
