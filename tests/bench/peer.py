@@ -79,8 +79,8 @@ def common_rate(arrivals):
 
 
 def measure(rows, engine, options):
-    """Fills rows with what options ask for (add_flags). engine.first_token(ids) → seconds; engine.generate(prompts, tokens) → arrival times per stream in
-    seconds from the submission of all prompts."""
+    """Fills rows with what options ask for (add_flags). engine.first_token(ids) → seconds;
+    engine.generate(prompts, tokens) → arrival times per stream in seconds from the submission of all prompts."""
     salts = iter(range(1, 30000))
     engine.first_token(prompt(64, next(salts)))
     for length in (512, 2048):

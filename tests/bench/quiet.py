@@ -8,8 +8,8 @@ import pathlib
 import time
 
 LIMIT = 0.05  # share of all cores that other processes (or the host, by steal time) may take
-# Seconds to wait for a quiet moment, all samples of a row together; 0 where this runs at a higher priority than the rest,
-# which then only fills the gaps.
+# Seconds to wait for a quiet moment, all samples of a row together; 0 where this runs at a higher priority than the
+# rest, which then only fills the gaps.
 PATIENCE = float(os.environ.get("MOE_BENCH_PATIENCE", "20"))
 TICKS = os.sysconf("SC_CLK_TCK")
 
