@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "loaders/architectures.h"
+#include "loaders/fingerprint.h"
 #include "loaders/json_text.h"
 #include "parallel/base/log.h"
 
@@ -23,6 +24,12 @@ Status ReadGeneration(const ModelFiles& files, LoadedModel* model) {
   if (files.Has(kGenerationConfig)) {
     MOE_ASSIGN_OR_RETURN(const auto view, files.Open(kGenerationConfig));
     MOE_ASSIGN_OR_RETURN(model->generation, ParseGenerationConfig(view->text(), kGenerationConfig));
+  }
+  if (const std::vector<std::string>& unused = model->generation.unused; !unused.empty()) {
+    std::string names;
+    for (const std::string& name : unused) names += (names.empty() ? "" : ", ") + name;
+    MOE_LOG(kWarning) << kGenerationConfig << ": " << names << (unused.size() > 1 ? " are" : " is")
+                      << " not implemented; tokens are generated as if the file did not say so";
   }
   const std::vector<int32_t>& own = model->generation.eos_token_ids;
   for (const int32_t id : own) {
@@ -116,6 +123,7 @@ StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const ModelFiles& files, const 
   model->path = files.description();
   MOE_ASSIGN_OR_RETURN(const auto config, files.Open(kConfig));
   MOE_ASSIGN_OR_RETURN(ModelDescription description, ReadModelConfig(config->text(), kConfig));
+  for (const std::string& warning : description.warnings) MOE_LOG(kWarning) << warning;
   model->spec = std::move(description.spec);
   model->rules = std::move(description.rules);
   model->declared_dtype = std::move(description.dtype);
@@ -130,6 +138,9 @@ StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const ModelFiles& files, const 
   MOE_RETURN_IF_ERROR(ReadTokenizer(files, tokenizer_text, model.get()));
   MOE_RETURN_IF_ERROR(ReadChatTemplate(files, tokenizer_text, model.get()));
   if (options.weights) MOE_RETURN_IF_ERROR(OpenWeights(files, options, model.get()));
+  if (model->weights != nullptr) {
+    model->fingerprint = CheckpointFingerprint(config->text(), model->spec, *model->weights);
+  }
   if (model->weights != nullptr && !model->quantization.empty()) {
     MOE_LOG(kWarning) << kConfig << ": quantization_config says " << Quoted(model->quantization)
                       << ", but the tensors are not quantised; they are used as they are";

@@ -22,6 +22,11 @@ struct ExchangeLabel {
   int64_t layer = -1;
 };
 
+// Notes in an error which rank of the group is at fault, as far as this rank can tell; and reads it: -1, nobody is
+// named.
+Status BlameRank(Status status, int rank);
+int BlamedRank(const Status& status);
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -41,6 +46,9 @@ class Communicator {
   virtual Status Broadcast(std::span<std::byte> bytes, int root, const ExchangeLabel& label) = 0;
 
   virtual Status Barrier(const ExchangeLabel& label) = 0;
+
+  // How long later operations wait for a rank, where the implementation can change it. Between two operations.
+  virtual void SetTimeout(std::chrono::milliseconds timeout) { (void)timeout; }
 
   // Makes every pending and later call on every rank of the group fail with `reason`. Any thread.
   virtual void Abort(const std::string& reason) = 0;

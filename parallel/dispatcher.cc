@@ -81,10 +81,9 @@ void Dispatcher::PlanSends(const ExpertPlacement& placement, const std::byte* ro
   entry_begin_.assign(size + 1, static_cast<int32_t>(entries_.size()));
 }
 
-Status Dispatcher::ExchangeRows(const ExpertPlacement& placement) {
-  const Stopwatch watch(&exchange_seconds_);
+Status Dispatcher::ExchangeCounts() {
+  const Stopwatch watch(&counters_.counts_seconds);
   const int size = communicator_->size();
-  const int self = communicator_->rank();
   // For each rank: the rows and pairs that follow, and how many rows we have in all (also those that stay).
   counts_out_.resize(size);
   counts_in_.resize(size);
@@ -102,7 +101,16 @@ Status Dispatcher::ExchangeRows(const ExpertPlacement& placement) {
   counters_.count_bytes += sizeof(Counts) * (size - 1);
   rows_of_rank_.resize(size);
   for (int r = 0; r < size; ++r) rows_of_rank_[r] = std::max(0, counts_in_[r].all_rows);
+  return absl::OkStatus();
+}
 
+Status Dispatcher::ExchangeRows(const ExpertPlacement& placement) {
+  MOE_RETURN_IF_ERROR(ExchangeCounts());
+  const Stopwatch watch(&counters_.dispatch_seconds);
+  const int size = communicator_->size();
+  const int self = communicator_->rank();
+  std::vector<std::span<const std::byte>> send(size);
+  std::vector<std::span<std::byte>> receive(size);
   for (int r = 0; r < size; ++r) {
     const auto pairs = std::as_bytes(std::span(send_pairs_[r]));
     send_[r].insert(send_[r].end(), pairs.begin(), pairs.end());
@@ -166,7 +174,7 @@ StatusOr<std::span<const std::byte* const>> Dispatcher::Return(const std::byte* 
   }
   if (size == 1) return std::span<const std::byte* const>(slot_rows_);
 
-  const Stopwatch watch(&exchange_seconds_);
+  const Stopwatch watch(&counters_.combine_seconds);
   ++counters_.exchanges;
   back_send_.resize(size);
   back_receive_.resize(size);

@@ -57,11 +57,17 @@ class Dispatcher {
     uint64_t slots_sent = 0;      // those computed elsewhere
     uint64_t rows_sent = 0;       // rows sent for them: once to each rank
     uint64_t rows_computed = 0;   // rows of Work, from all ranks
+    // Time in exchanges of each kind, waiting for the others included.
+    double counts_seconds = 0;
+    double dispatch_seconds = 0;
+    double combine_seconds = 0;
   };
   const Counters& counters() const { return counters_; }
   // Bytes of rows and results that left this rank.
   uint64_t bytes_sent() const { return counters_.dispatch_bytes + counters_.combine_bytes; }
-  double exchange_seconds() const { return exchange_seconds_; }
+  double exchange_seconds() const {
+    return counters_.counts_seconds + counters_.dispatch_seconds + counters_.combine_seconds;
+  }
 
  private:
   // A (row, expert) pair to compute here, from any rank.
@@ -76,7 +82,9 @@ class Dispatcher {
     int32_t all_rows = 0;
   };
   void PlanSends(const ExpertPlacement& placement, const std::byte* rows);
+  // What each rank will send, then the rows.
   Status ExchangeRows(const ExpertPlacement& placement);
+  Status ExchangeCounts();
   void SortByExpert(int64_t num_experts);
 
   Communicator* communicator_;
@@ -107,7 +115,6 @@ class Dispatcher {
   ReplicaChooser chooser_;
   std::vector<int32_t> rows_of_rank_;  // in the last call
   Counters counters_;
-  double exchange_seconds_ = 0;
 };
 
 }  // namespace moe

@@ -332,7 +332,7 @@ void GlooCommunicator::Judge() {
   changed_.notify_all();
 }
 
-std::string GlooCommunicator::Verdict() const {
+Status GlooCommunicator::Verdict() const {
   const Report* best = nullptr;
   const auto blames_a_witness = [&](const Report& report) {
     return report.missing >= 0 && report.missing < size_ && reports_[report.missing].missing >= 0;
@@ -342,7 +342,8 @@ std::string GlooCommunicator::Verdict() const {
     const auto rank_of = [&](const Report& r) { return std::pair(blames_a_witness(r), r.operation); };
     if (best == nullptr || rank_of(report) < rank_of(*best)) best = &report;
   }
-  return best == nullptr ? "an exchange timed out" : best->text;
+  if (best == nullptr) return absl::DeadlineExceededError("an exchange timed out");
+  return BlameRank(absl::DeadlineExceededError(best->text), best->missing);
 }
 
 // When a rank dies, the others close too: which of two lost connections was first is not always seen. So a moment for
@@ -353,14 +354,14 @@ void GlooCommunicator::SettleLoss(std::unique_lock<std::mutex>& lock) {
   for (int r = 0; r < size_ && !told_; ++r) {
     if (disconnected_[r] && r != lost_) ranks += Cat(", ", r);
   }
-  failure_ = absl::UnavailableError(Cat("rank ", ranks, loss_));
+  failure_ = BlameRank(absl::UnavailableError(Cat("rank ", ranks, loss_)), lost_);
 }
 
 void GlooCommunicator::Keep() {
   std::unique_lock lock(mutex_);
   while (failure_.ok() && !leaving_ && !judging_) {
     // A call that begins while we sleep ends later than we wake, unless its timeout is shorter; then it wakes us.
-    wake_at_ = in_call_ ? deadline_ : Clock::now() + timeout_;
+    wake_at_ = in_call_ ? deadline_ : Clock::now() + timeout_.load();
     changed_.wait_until(lock, wake_at_,
                         [&] { return !failure_.ok() || leaving_ || judging_ || (in_call_ && deadline_ < wake_at_); });
     if (failure_.ok() && !leaving_ && in_call_ && Clock::now() >= deadline_) Judge();
@@ -383,7 +384,7 @@ void GlooCommunicator::Keep() {
   if (notice_.kind == kReportNotice) {
     lock.lock();
     changed_.wait_for(lock, kReportTimeout, [&] { return silent_ == 0; });
-    failure_ = absl::DeadlineExceededError(Verdict());
+    failure_ = Verdict();
     lock.unlock();
   }
   AwaitNotice();
@@ -436,7 +437,7 @@ void GlooCommunicator::Fail(const Status& failure) {
 void GlooCommunicator::Lose(int peer, const std::string& how) {
   lost_ = peer;
   loss_ = Cat(" ", how, in_call_ ? Cat(" in ", Where()) : "");
-  failure_ = absl::UnavailableError(Cat("rank ", peer, loss_));
+  failure_ = BlameRank(absl::UnavailableError(Cat("rank ", peer, loss_)), peer);
   changed_.notify_all();
 }
 

@@ -50,6 +50,7 @@ class GlooCommunicator final : public Communicator {
   Status AllGather(std::span<const int32_t> mine, std::span<int32_t> all, const ExchangeLabel& label) override;
   Status Broadcast(std::span<std::byte> bytes, int root, const ExchangeLabel& label) override;
   Status Barrier(const ExchangeLabel& label) override;
+  void SetTimeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
   void Abort(const std::string& reason) override;
 
  private:
@@ -86,7 +87,7 @@ class GlooCommunicator final : public Communicator {
   void Lose(int peer, const std::string& how);
   void SettleLoss(std::unique_lock<std::mutex>& lock);
   void Judge();
-  std::string Verdict() const;
+  Status Verdict() const;
   std::string Where() const;  // of the call in flight
   template <typename Fn>
   void ForEachPeer(Fn&& fn) const {  // each rank begins with its neighbour, so that not all rush to rank 0
@@ -95,7 +96,7 @@ class GlooCommunicator final : public Communicator {
 
   const int rank_;
   const int size_;
-  const std::chrono::milliseconds timeout_;
+  std::atomic<std::chrono::milliseconds> timeout_;
   std::shared_ptr<gloo::transport::Device> device_;
   std::shared_ptr<gloo::transport::Context> context_;
 

@@ -124,7 +124,8 @@ Status Connect(const GlooOptions& options, RendezvousStore& store, gloo::transpo
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
     const auto bytes = store.Wait(Key(options.generation, r), std::max(left, milliseconds(0)));
     if (!bytes.ok()) {
-      return Annotate(bytes.status(), Cat("rank ", r, " did not come to generation ", options.generation));
+      return BlameRank(Annotate(bytes.status(), Cat("rank ", r, " did not come to generation ", options.generation)),
+                       r);
     }
     MOE_ASSIGN_OR_RETURN(auto its, Decode(*bytes, r, options.rank, options.size));
     nonces[r] = its.first;
@@ -132,12 +133,14 @@ Status Connect(const GlooOptions& options, RendezvousStore& store, gloo::transpo
       context.getPair(r)->connect(its.second);
     } catch (const std::exception& e) {
       if (Clock::now() >= deadline) {
-        return absl::DeadlineExceededError(Cat("rank ", r, " did not connect to rank ", options.rank,
-                                               " for generation ", options.generation, " within ",
-                                               options.rendezvous_timeout.count(), " ms"));
+        return BlameRank(
+            absl::DeadlineExceededError(Cat("rank ", r, " did not connect to rank ", options.rank, " for generation ",
+                                            options.generation, " within ", options.rendezvous_timeout.count(), " ms")),
+            r);
       }
-      return absl::UnavailableError(
-          Cat("rank ", r, " cannot be reached for generation ", options.generation, ": ", e.what()));
+      return BlameRank(absl::UnavailableError(
+                           Cat("rank ", r, " cannot be reached for generation ", options.generation, ": ", e.what())),
+                       r);
     }
   }
   return absl::OkStatus();

@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "parallel/base/check.h"
 #include "parallel/communicator.h"
@@ -25,6 +26,29 @@ class Group {
   // Waits until all ranks are here. Fails on all of them when one does not come in time.
   Status Meet(int rank, const ExchangeLabel& label) {
     std::unique_lock lock(mutex_);
+    return Meet(rank, label, lock);
+  }
+
+  // The same before and after the ranks read each other's offers. Also one that fails lets the others finish reading:
+  // the offer's memory is the caller's again when it returns.
+  Status BeginReading(int rank, const ExchangeLabel& label) {
+    std::unique_lock lock(mutex_);
+    const uint64_t meeting = meeting_;
+    MOE_RETURN_IF_ERROR(Meet(rank, label, lock));
+    // The first to wake up begins it for all.
+    if (std::exchange(reading_since_, meeting) != meeting) readers_ = size_;
+    return absl::OkStatus();
+  }
+  Status EndReading(int rank, const ExchangeLabel& label) {
+    std::unique_lock lock(mutex_);
+    if (--readers_ == 0 && !failure_.ok()) changed_.notify_all();
+    const Status status = Meet(rank, label, lock);
+    if (!status.ok()) changed_.wait(lock, [&] { return readers_ == 0; });
+    return status;
+  }
+
+ private:
+  Status Meet(int rank, const ExchangeLabel& label, std::unique_lock<std::mutex>& lock) {
     if (!failure_.ok()) return failure_;
     arrived_[rank] = true;
     const uint64_t meeting = meeting_;
@@ -48,6 +72,7 @@ class Group {
     return failure_;
   }
 
+ public:
   void Fail(const std::string& reason) {
     std::lock_guard lock(mutex_);
     if (failure_.ok()) failure_ = absl::UnavailableError(reason);
@@ -65,6 +90,8 @@ class Group {
   std::vector<bool> arrived_;  // all guarded by mutex_
   int waiting_ = 0;
   uint64_t meeting_ = 0;
+  uint64_t reading_since_ = ~uint64_t{0};  // the meeting that began it
+  int readers_ = 0;                        // ranks that have not ended it
   Status failure_;
 };
 
@@ -84,26 +111,26 @@ class InProcessCommunicator : public Communicator {
                    const ExchangeLabel& label) override {
     MOE_CHECK(static_cast<int>(send.size()) == size() && static_cast<int>(recv.size()) == size());
     group_->offers[rank_].parts = send;
-    MOE_RETURN_IF_ERROR(group_->Meet(rank_, label));
+    MOE_RETURN_IF_ERROR(group_->BeginReading(rank_, label));
     for (int r = 0; r < size(); ++r) Copy(recv[r], group_->offers[r].parts[rank_]);
-    return group_->Meet(rank_, label);  // nobody's send buffer may change before all have read
+    return group_->EndReading(rank_, label);  // nobody's send buffer may change before all have read
   }
 
   Status AllGather(std::span<const int32_t> mine, std::span<int32_t> all, const ExchangeLabel& label) override {
     MOE_CHECK_EQ(all.size(), mine.size() * static_cast<size_t>(size()));
     group_->offers[rank_].block = std::as_bytes(mine);
-    MOE_RETURN_IF_ERROR(group_->Meet(rank_, label));
+    MOE_RETURN_IF_ERROR(group_->BeginReading(rank_, label));
     for (int r = 0; r < size(); ++r) {
       Copy(std::as_writable_bytes(all.subspan(r * mine.size(), mine.size())), group_->offers[r].block);
     }
-    return group_->Meet(rank_, label);
+    return group_->EndReading(rank_, label);
   }
 
   Status Broadcast(std::span<std::byte> bytes, int root, const ExchangeLabel& label) override {
     group_->offers[rank_].block = bytes;
-    MOE_RETURN_IF_ERROR(group_->Meet(rank_, label));
+    MOE_RETURN_IF_ERROR(group_->BeginReading(rank_, label));
     if (rank_ != root) Copy(bytes, group_->offers[root].block);
-    return group_->Meet(rank_, label);
+    return group_->EndReading(rank_, label);
   }
 
   Status Barrier(const ExchangeLabel& label) override { return group_->Meet(rank_, label); }

@@ -11,6 +11,9 @@
 
 namespace moe {
 
+// [MoE layers] experts, ascending.
+using ExpertLists = std::vector<std::vector<int32_t>>;
+
 class ExpertPlacement {
  public:
   // Experts in contiguous runs; the first num_experts % num_ranks ranks hold one more.

@@ -59,18 +59,27 @@ struct WorkerPool::State {
       if (pending.fetch_sub(1, std::memory_order_acq_rel) == 1) pending.notify_one();
     }
   }
+
+  void Stop() {
+    stop.store(true, std::memory_order_release);
+    generation.fetch_add(1, std::memory_order_release);
+    generation.notify_all();
+    for (std::thread& t : threads) t.join();
+  }
 };
 
 WorkerPool::WorkerPool(int num_threads) : num_threads_(std::max(1, num_threads)), state_(std::make_unique<State>()) {
   state_->may_spin = num_threads_ <= UsableCores();
-  for (int i = 1; i < num_threads_; ++i) state_->threads.emplace_back([this, i] { state_->Work(i); });
+  try {
+    for (int i = 1; i < num_threads_; ++i) state_->threads.emplace_back([this, i] { state_->Work(i); });
+  } catch (...) {  // the system refuses a thread: the others must not outlive this
+    state_->Stop();
+    throw;
+  }
 }
 
 WorkerPool::~WorkerPool() {
-  state_->stop.store(true, std::memory_order_release);
-  state_->generation.fetch_add(1, std::memory_order_release);
-  state_->generation.notify_all();
-  for (std::thread& t : state_->threads) t.join();
+  state_->Stop();
 }
 
 void WorkerPool::RunImpl(RawFn fn, void* context) {

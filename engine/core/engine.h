@@ -12,6 +12,7 @@
 #include <string>
 
 #include "engine/core/engine_options.h"
+#include "engine/core/rank_transport.h"
 #include "engine/core/stats.h"
 #include "engine/schedule/request.h"
 #include "parallel/base/status.h"
@@ -29,9 +30,12 @@ using ProgressFn = std::function<void(const LoadProgress&)>;
 
 class Engine {
  public:
-  // Blocking; the weights are packed when it returns, and one warm-up step has run.
+  // Blocking; the weights are packed when it returns, and one warm-up step has run. With a `transport` the ranks are
+  // the processes behind it, as many as options.expert_parallel_size: waits until all have come; without one they are
+  // threads of this process.
   static StatusOr<std::unique_ptr<Engine>> Create(std::unique_ptr<LoadedModel> model, const EngineOptions& options,
-                                                  const ProgressFn& progress);
+                                                  const ProgressFn& progress,
+                                                  std::unique_ptr<RankTransport> transport = nullptr);
   virtual ~Engine() = default;  // cancels what runs, joins the threads
 
   virtual const LoadedModel& model() const = 0;
@@ -61,6 +65,12 @@ class Engine {
 
   // Drops cached prefixes that no request uses; returns the number of blocks freed.
   virtual int64_t FlushPrefixCache() = 0;
+
+  // Evens the load of the ranks out, with so many replicas of a layer beyond one of each expert (negative: the
+  // option's). Requests go on. `done` is called on the engine's thread when the new placement is in force, or with why
+  // it will not be: INVALID (more replicas than ranks can hold), RESOURCE_EXHAUSTED, UNIMPLEMENTED (one rank),
+  // UNAVAILABLE.
+  virtual void Rebalance(int64_t redundant_experts, std::function<void(const Status&)> done) = 0;
 
   // A consistent copy; never waits for a step.
   virtual EngineStats Stats() const = 0;

@@ -10,6 +10,12 @@
 #include "parallel/base/log.h"
 
 namespace moe {
+namespace {
+
+// In a row, each with a new group of ranks. Ranks that die one after the other take fewer.
+constexpr int kMostFailedSteps = 100;
+
+}  // namespace
 
 EngineLoop::Clock EngineLoop::SteadyClock() {
   return [] { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); };
@@ -23,10 +29,11 @@ EngineLoop::EngineLoop(const ModelSpec& spec, const EngineLoopOptions& options, 
       link_(link),
       clock_(std::move(clock)),
       scheduler_(options.scheduler),
-      stats_(spec, options.scheduler.num_ranks, options.expert_rank),
+      stats_(spec, options.scheduler.num_ranks),
       requests_(scheduler_, stats_) {
   MOE_CHECK_EQ(options.scheduler.num_ranks, link.num_ranks());
-  progress_ = clock_();
+  progress_ = rebalanced_ = clock_();
+  stats_.SetPlacements(link_.Placements());
   PublishGauges();
 }
 
@@ -45,6 +52,7 @@ StatusOr<uint64_t> EngineLoop::Submit(Request request, std::shared_ptr<ResponseS
   // Under the lock, so that handles are in the order of the inbox and nothing slips in after StopAccepting.
   std::lock_guard lock(accept_mutex_);
   if (!refuse_.ok()) return refuse_;
+  if (!no_ranks_.ok()) return no_ranks_;
   if (queued_.load() >= options_.max_queue) {
     stats_.AddRejectedQueueFull();
     return absl::ResourceExhaustedError(
@@ -94,6 +102,18 @@ void EngineLoop::FlushPrefixCache(std::function<void(int64_t)> done) {
   done(0);
 }
 
+void EngineLoop::Rebalance(int64_t redundant_experts, std::function<void(const Status&)> done) {
+  {
+    std::lock_guard lock(accept_mutex_);
+    if (!closed_ && fault_.ok()) {
+      inbox_.Push(
+          {.kind = LoopMessage::Kind::kRebalance, .redundant_experts = redundant_experts, .settled = std::move(done)});
+      return;
+    }
+  }
+  done(absl::UnavailableError("the engine has stopped"));
+}
+
 int64_t EngineLoop::FlushPrefixCache() {
   auto freed = std::make_shared<std::promise<int64_t>>();
   std::future<int64_t> result = freed->get_future();
@@ -104,6 +124,7 @@ int64_t EngineLoop::FlushPrefixCache() {
 EngineStats EngineLoop::Stats() const {
   EngineStats stats = stats_.Copy(clock_());
   stats.waiting += inbox_choices_.load();
+  stats.group = link_.GroupStats();
   return stats;
 }
 
@@ -112,6 +133,7 @@ Status EngineLoop::Health(double limit_seconds) const {
     std::lock_guard lock(accept_mutex_);
     if (!fault_.ok()) return fault_;
   }
+  MOE_RETURN_IF_ERROR(link_.Health());
   // In this order: a request that comes in between has set progress_ before it counts as unfinished.
   const bool working = Unfinished() != 0;
   const double now = clock_();
@@ -154,6 +176,7 @@ void EngineLoop::Stop() {
     if (refuse_.ok()) refuse_ = absl::UnavailableError("the server is shutting down");
   }
   stop_ = true;
+  link_.Interrupt();
   inbox_.Push({});
   if (thread_.joinable()) thread_.join();
   {
@@ -161,6 +184,8 @@ void EngineLoop::Stop() {
     closed_ = true;
   }
   HandleMessages();  // what came before; nothing that needs an answer comes after
+  ended_rebalances_->closed = true;
+  EndRebalances();
   requests_.FailAll(absl::CancelledError("the server is shutting down"), clock_());
   PublishGauges();
 }
@@ -175,8 +200,13 @@ void EngineLoop::Run() {
 
 bool EngineLoop::RunOnce() {
   const bool had_messages = HandleMessages();
+  if (!faulted_ && !SettleRanks()) {
+    PublishGauges();
+    return had_messages;
+  }
   const bool has_work = requests_.size() > 0;
   if (has_work) RunStep();
+  if (!faulted_) RebalanceIfDue();
   if (had_messages || has_work) PublishGauges();
   return had_messages || has_work;
 }
@@ -217,9 +247,79 @@ void EngineLoop::Handle(LoopMessage& message) {
     case LoopMessage::Kind::kFlush:
       message.done(scheduler_.FlushPrefixCache());
       break;
+    case LoopMessage::Kind::kRebalance:
+      StartRebalance(message.redundant_experts, std::move(message.settled));
+      break;
     case LoopMessage::Kind::kWake:
       break;
   }
+}
+
+bool EngineLoop::SettleRanks() {
+  const StatusOr<RankChange> change = link_.Settle(!suspended_);
+  if (!change.ok()) {
+    if (absl::IsUnavailable(change.status())) {
+      Suspend(change.status());
+    } else {
+      Fault(change.status());
+    }
+    return false;
+  }
+  if (std::exchange(suspended_, false)) {
+    MOE_LOG(kInfo) << "there are ranks again: requests are taken";
+    const std::lock_guard lock(accept_mutex_);
+    no_ranks_ = absl::OkStatus();
+  }
+  for (int rank : change->lost) scheduler_.LoseRank(rank);
+  for (int rank : change->gained) scheduler_.GainRank(rank);
+  if (change->forgotten) scheduler_.ForgetRanks();
+  if (change->moved) stats_.SetPlacements(link_.Placements());
+  EndRebalances();
+  return true;
+}
+
+// Requests that came in before they were refused end here too.
+void EngineLoop::Suspend(const Status& reason) {
+  if (!std::exchange(suspended_, true)) {
+    MOE_LOG(kError) << reason.message() << "; ending " << requests_.size() << " requests";
+    const std::lock_guard lock(accept_mutex_);
+    no_ranks_ = reason;
+  }
+  requests_.FailAll(reason, clock_());
+  EndRebalances();
+}
+
+void EngineLoop::RebalanceIfDue() {
+  if (options_.rebalance_interval <= 0 || clock_() - rebalanced_ < options_.rebalance_interval) return;
+  StartRebalance(-1, [](const Status& status) {
+    if (!status.ok()) {
+      MOE_LOG(kWarning) << "rebalancing: " << status.message();
+    }
+  });
+}
+
+void EngineLoop::StartRebalance(int64_t redundant_experts, std::function<void(const Status&)> done) {
+  if (faulted_) return done(absl::UnavailableError("the engine has stopped"));
+  rebalanced_ = clock_();
+  std::vector<std::vector<uint64_t>> loads = stats_.ExpertTokens();
+  std::vector<std::vector<uint64_t>> before = std::exchange(rebalanced_tokens_, loads);
+  before.resize(loads.size());
+  // What came since the last time tells more of what will come; without any, all there is.
+  std::vector<std::vector<uint64_t>> recent = loads;
+  uint64_t rows = 0;
+  for (size_t l = 0; l < loads.size(); ++l) {
+    before[l].resize(loads[l].size());
+    for (size_t e = 0; e < loads[l].size(); ++e) rows += recent[l][e] -= before[l][e];
+  }
+  link_.Rebalance(rows > 0 ? recent : loads, redundant_experts < 0 ? options_.redundant_experts : redundant_experts,
+                  [ended = ended_rebalances_, done = std::move(done)](const Status& status) {
+                    if (ended->closed) return done(status);
+                    ended->list.emplace_back(done, status);
+                  });
+}
+
+void EngineLoop::EndRebalances() {
+  for (const auto& [done, status] : std::exchange(ended_rebalances_->list, {})) done(status);
 }
 
 void EngineLoop::RunStep() {
@@ -231,10 +331,16 @@ void EngineLoop::RunStep() {
   const double end = clock_();
   if (result.ok()) scheduler_.ObserveStep(end - begin);
   Status status = result.ok() ? requests_.CheckResult(plan_, *result) : result.status();
+  if (absl::IsUnavailable(status) && ++failed_steps_ <= kMostFailedSteps) {
+    MOE_LOG(kWarning) << "step " << plan_.step << " is abandoned: " << status.message();
+    scheduler_.AbandonStep();
+    return;
+  }
   if (!status.ok()) {
     Fault(status);
     return;
   }
+  failed_steps_ = 0;
   // Stops and cancellations that came during the step take effect before its tokens are handed out and counted.
   HandleMessages();
   for (size_t r = 0; r < plan_.ranks.size(); ++r) {
@@ -255,7 +361,10 @@ void EngineLoop::Fault(const Status& reason) {
     fault_ = status;
     refuse_ = status;
   }
-  scheduler_.Abandon();
+  scheduler_.AbandonStep();
+  faulted_ = true;
+  ended_rebalances_->closed = true;
+  EndRebalances();
   requests_.FailAll(status, clock_());
 }
 

@@ -4,8 +4,10 @@
 // Start() runs it on a thread of its own. Tests call RunOnce() instead: with the same clock, messages and RankLink
 // every run is the same.
 //
-// A step that fails ends every unfinished request with UNAVAILABLE and stops the loop for good: later requests are
-// refused. (No sequence has advanced when a step fails: Scheduler::Abandon is where recovery will begin.)
+// When a rank is lost the step that runs is abandoned: no sequence has advanced. The link forms a new group of ranks,
+// the lost one's sequences are computed anew elsewhere from the tokens they have, and clients see a pause. When for
+// some time there are no ranks that could go on, every unfinished request ends with UNAVAILABLE and later ones are
+// refused until there are. When a step fails for another reason that is for good.
 #ifndef MOE_ENGINE_CORE_ENGINE_LOOP_H_
 #define MOE_ENGINE_CORE_ENGINE_LOOP_H_
 
@@ -29,8 +31,9 @@ namespace moe {
 
 struct EngineLoopOptions {
   SchedulerOptions scheduler;
-  int64_t max_queue = 1024;          // requests of which nothing has started; more: RESOURCE_EXHAUSTED
-  std::vector<int32_t> expert_rank;  // for EngineStats::rank_expert_tokens; see LoopStats
+  int64_t max_queue = 1024;       // requests of which nothing has started; more: RESOURCE_EXHAUSTED
+  double rebalance_interval = 0;  // seconds between two rebalancings; 0: only when asked for
+  int64_t redundant_experts = 0;  // of a layer, in those
 };
 
 class EngineLoop {
@@ -55,6 +58,9 @@ class EngineLoop {
   void FlushPrefixCache(std::function<void(int64_t)> done);
   // Waits for it. REQUIRES: the thread runs or the loop was stopped; not called from a sink.
   int64_t FlushPrefixCache();
+  // Evens out the load of the ranks with so many replicas a layer (negative: the option's). `done` is called on the
+  // loop's thread when the new placement is in force, or with why it will not be.
+  void Rebalance(int64_t redundant_experts, std::function<void(const Status&)> done);
   int64_t Unfinished() const { return unfinished_.load(std::memory_order_acquire); }
   EngineStats Stats() const;
   Status Health(double limit_seconds) const;
@@ -73,6 +79,13 @@ class EngineLoop {
   void Run();
   bool HandleMessages();
   void Handle(LoopMessage& message);
+  // Brings the group of ranks into order; false: there is none.
+  bool SettleRanks();
+  void Suspend(const Status& reason);
+  void RebalanceIfDue();
+  void StartRebalance(int64_t redundant_experts, std::function<void(const Status&)> done);
+  // Calls back those who wait for a rebalancing that has ended: the stats show its placement by now.
+  void EndRebalances();
   void RunStep();
   void Fault(const Status& reason);
   void PublishGauges();
@@ -88,8 +101,19 @@ class EngineLoop {
   LoopRequests requests_;
   StepPlan plan_;
   std::vector<LoopMessage> messages_;
-  int64_t published_ended_ = 0;       // of requests_.num_ended(), as far as unfinished_ knows
-  int64_t published_left_queue_ = 0;  // likewise for queued_
+  bool faulted_ = false;
+  bool suspended_ = false;  // no ranks
+  int failed_steps_ = 0;    // in a row
+  // Rebalancings that the link has ended. Shared: the link may end one after this is gone.
+  struct EndedRebalances {
+    bool closed = false;  // nobody will look: call back at once
+    std::vector<std::pair<std::function<void(const Status&)>, Status>> list;
+  };
+  std::shared_ptr<EndedRebalances> ended_rebalances_ = std::make_shared<EndedRebalances>();
+  double rebalanced_ = 0;                                 // when the last rebalancing began
+  std::vector<std::vector<uint64_t>> rebalanced_tokens_;  // [MoE layers][experts] rows until then
+  int64_t published_ended_ = 0;                           // of requests_.num_ended(), as far as unfinished_ knows
+  int64_t published_left_queue_ = 0;                      // likewise for queued_
 
   // Requests that Submit has taken and the loop has not yet ended, queued_ of them without any start.
   std::atomic<int64_t> unfinished_{0};
@@ -106,6 +130,7 @@ class EngineLoop {
   mutable std::mutex accept_mutex_;
   Status refuse_;             // guarded by accept_mutex_: not OK: Submit answers it
   Status fault_;              // guarded by accept_mutex_
+  Status no_ranks_;           // guarded by accept_mutex_: not OK while suspended
   uint64_t next_handle_ = 1;  // guarded by accept_mutex_
   bool closed_ = false;       // guarded by accept_mutex_: nobody reads the inbox any more
 

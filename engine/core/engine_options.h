@@ -9,11 +9,14 @@
 namespace moe {
 
 struct EngineOptions {
-  std::string device = "auto";            // auto | cpu | reference | cuda
+  std::string device = "auto";            // auto | cpu | reference
   std::string cpu_isa = "auto";           // auto | amx | avx512bf16 | avx512 | avx2
   std::string dtype = "auto";             // auto | float32 | bfloat16
   int threads = 0;                        // 0: usable cores
   int expert_parallel_size = 1;           // ranks, as threads of this process
+  double rebalance_interval = 0;          // seconds; 0: experts move only when asked to
+  double rank_recovery_timeout = 60;      // seconds that requests wait for ranks to come back, if too few are left
+  int64_t redundant_experts = 0;          // replicas of a layer beyond one of each expert, when they move
   int64_t max_model_len = 0;              // 0: the model's max_positions, or what the K/V memory holds
   int64_t max_num_seqs = 256;             // running at once
   int64_t max_num_batched_tokens = 2048;  // rows of one step

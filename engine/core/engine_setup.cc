@@ -31,8 +31,34 @@ StatusOr<NumericFormat> ResolveFormat(const std::string& dtype, DType expert_dty
 StatusOr<std::unique_ptr<Backend>> CreateBackend(const EngineOptions& options, DType act, WorkerPool* pool) {
   if (options.device == "reference") return CreateReferenceBackend(act);
   if (options.device == "auto" || options.device == "cpu") return CreateCpuBackend(options.cpu_isa, act, pool);
-  if (options.device == "cuda") return UnsupportedError("device: this build has no CUDA backend; use cpu or auto");
-  return InvalidError("device: \"", options.device, "\" is not one of auto, cpu, cuda, reference");
+  return InvalidError("device: \"", options.device, "\" is not one of auto, cpu, reference");
+}
+
+StatusOr<std::unique_ptr<Backend>> CreateNamedBackend(const std::string& name, DType act, WorkerPool* pool) {
+  EngineOptions options;
+  const std::string cpu = "cpu-";
+  if (name.starts_with(cpu)) {
+    options.device = "cpu";
+    options.cpu_isa = name.substr(cpu.size());
+  } else {
+    options.device = name;
+  }
+  return CreateBackend(options, act, pool);
+}
+
+StatusOr<std::vector<std::string>> RunnableBackends(const std::string& device, const std::string& cpu_isa) {
+  std::vector<std::string> names;
+  if (device == "reference") return std::vector<std::string>{device};
+  for (CpuIsa isa : {CpuIsa::kAmx, CpuIsa::kAvx512Bf16, CpuIsa::kAvx512, CpuIsa::kAvx2}) {
+    if (CpuIsaAvailable(isa) && (cpu_isa == "auto" || cpu_isa == CpuIsaName(isa))) {
+      names.push_back(Cat("cpu-", CpuIsaName(isa)));
+    }
+  }
+  // The error for nothing is that of making one.
+  WorkerPool pool(1);
+  if (names.empty())
+    MOE_RETURN_IF_ERROR(CreateBackend({.device = device, .cpu_isa = cpu_isa}, DType::kF32, &pool).status());
+  return names;
 }
 
 }  // namespace moe

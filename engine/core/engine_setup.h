@@ -22,8 +22,15 @@ struct NumericFormat {
 // wide and is widened exactly; bfloat16 from a wider dtype only when asked for, with a note.
 StatusOr<NumericFormat> ResolveFormat(const std::string& dtype, DType expert_dtype);
 
-// --device auto|cpu|cuda|reference → one backend. The pool outlives it.
+// --device auto|cpu|reference → one backend. The pool outlives it.
 StatusOr<std::unique_ptr<Backend>> CreateBackend(const EngineOptions& options, DType act, WorkerPool* pool);
+
+// By the name that Backend::name() gives it.
+StatusOr<std::unique_ptr<Backend>> CreateNamedBackend(const std::string& name, DType act, WorkerPool* pool);
+
+// Names of the backends that this machine can run, the best first, as far as --device and --cpu-isa allow them. Never
+// empty.
+StatusOr<std::vector<std::string>> RunnableBackends(const std::string& device, const std::string& cpu_isa);
 
 }  // namespace moe
 

@@ -1,10 +1,13 @@
 #include "engine/core/local_ranks.h"
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 
+#include "engine/core/balanced_placements.h"
 #include "parallel/base/check.h"
 
 namespace moe {
@@ -12,8 +15,9 @@ namespace {
 
 class LocalRanks : public RankLink {
  public:
-  explicit LocalRanks(std::vector<std::unique_ptr<RankWorker>> workers)
-      : workers_(std::move(workers)), results_(workers_.size()) {
+  LocalRanks(std::vector<std::unique_ptr<RankWorker>> workers,
+             std::shared_ptr<const std::vector<ExpertPlacement>> placements)
+      : workers_(std::move(workers)), results_(workers_.size()), placements_(std::move(placements)) {
     for (size_t r = 1; r < workers_.size(); ++r) threads_.emplace_back([this, r] { RankThread(r); });
   }
 
@@ -48,13 +52,45 @@ class LocalRanks : public RankLink {
     changed_.wait(lock, [&] { return running_ == 0; });
     StepResult result{plan.step, {}};
     for (std::optional<StatusOr<RankResult>>& rank : results_) {
-      if (!rank->ok()) return rank->status();
+      if (!rank->ok()) return Fatal(rank->status());
       result.ranks.push_back(std::move(**rank));
     }
     return result;
   }
 
+  StatusOr<RankChange> Settle(bool) override {
+    RankChange change;
+    change.moved = std::exchange(moved_, false);
+    return change;
+  }
+
+  void Rebalance(const std::vector<std::vector<uint64_t>>& loads, int64_t redundant_experts,
+                 std::function<void(const Status&)> done) override {
+    if (workers_.size() == 1) return done(UnsupportedError("there is one rank: nothing to balance"));
+    StatusOr<std::vector<ExpertPlacement>> balanced = BalancedPlacements(loads, *placements_, redundant_experts);
+    if (!balanced.ok()) return done(balanced.status());
+    placements_ = std::make_shared<const std::vector<ExpertPlacement>>(*std::move(balanced));
+    for (const std::unique_ptr<RankWorker>& worker : workers_) worker->SetPlacements(*placements_);
+    ++rebalances_;
+    moved_ = true;
+    done(absl::OkStatus());
+  }
+
+  std::shared_ptr<const std::vector<ExpertPlacement>> Placements() const override { return placements_; }
+  RankGroupStats GroupStats() const override {
+    RankGroupStats stats;
+    stats.generation = 1;
+    stats.ranks_alive = num_ranks();
+    stats.rebalances = rebalances_;
+    return stats;
+  }
+
  private:
+  // Threads of this process do not get lost: what fails will fail again.
+  static Status Fatal(const Status& status) {
+    return absl::IsUnavailable(status) ? absl::InternalError(status.message()) : status;
+  }
+
   void Execute(size_t rank, const StepPlan& plan) {
     results_[rank] = workers_[rank]->Execute(plan.ranks[rank]);
     // The others may be waiting for this rank in an exchange.
@@ -83,6 +119,9 @@ class LocalRanks : public RankLink {
 
   std::vector<std::unique_ptr<RankWorker>> workers_;
   std::vector<std::optional<StatusOr<RankResult>>> results_;  // slot r is written by rank r's thread during a step
+  std::shared_ptr<const std::vector<ExpertPlacement>> placements_;
+  std::atomic<uint64_t> rebalances_{0};
+  bool moved_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;
   const StepPlan* plan_ = nullptr;  // these four guarded by mutex_
@@ -94,9 +133,10 @@ class LocalRanks : public RankLink {
 
 }  // namespace
 
-std::unique_ptr<RankLink> CreateLocalRanks(std::vector<std::unique_ptr<RankWorker>> workers) {
+std::unique_ptr<RankLink> CreateLocalRanks(std::vector<std::unique_ptr<RankWorker>> workers,
+                                           std::shared_ptr<const std::vector<ExpertPlacement>> placements) {
   MOE_CHECK(!workers.empty());
-  return std::make_unique<LocalRanks>(std::move(workers));
+  return std::make_unique<LocalRanks>(std::move(workers), std::move(placements));
 }
 
 }  // namespace moe

@@ -11,8 +11,10 @@
 
 namespace moe {
 
-// workers[i] is rank i. Not empty.
-std::unique_ptr<RankLink> CreateLocalRanks(std::vector<std::unique_ptr<RankWorker>> workers);
+// workers[i] is rank i; not empty. `placements`: [MoE layers], what the workers were created with. All of them hold all
+// experts, so rebalancing only changes who computes what.
+std::unique_ptr<RankLink> CreateLocalRanks(std::vector<std::unique_ptr<RankWorker>> workers,
+                                           std::shared_ptr<const std::vector<ExpertPlacement>> placements);
 
 }  // namespace moe
 

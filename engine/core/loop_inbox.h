@@ -21,15 +21,18 @@ struct LoopMessage {
     kStopChoice,
     kAbortAll,
     kFlush,
+    kRebalance,
     kWake,  // look at your flags
   };
   Kind kind = Kind::kWake;
   uint64_t handle = 0;
-  uint32_t choice = 0;                     // kStopChoice
-  std::shared_ptr<const Request> request;  // kSubmit
-  std::shared_ptr<ResponseSink> sink;      // kSubmit
-  double time = 0;                         // kSubmit: when it came
-  std::function<void(int64_t)> done;       // kFlush: called on the loop's thread with the result
+  uint32_t choice = 0;                         // kStopChoice
+  std::shared_ptr<const Request> request;      // kSubmit
+  std::shared_ptr<ResponseSink> sink;          // kSubmit
+  double time = 0;                             // kSubmit: when it came
+  std::function<void(int64_t)> done;           // kFlush: called on the loop's thread with the result
+  int64_t redundant_experts = 0;               // kRebalance
+  std::function<void(const Status&)> settled;  // kRebalance
 };
 
 class LoopInbox {

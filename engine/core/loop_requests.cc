@@ -5,6 +5,7 @@
 
 #include "engine/schedule/check_request.h"
 #include "parallel/base/check.h"
+#include "parallel/base/log.h"
 
 namespace moe {
 namespace {
@@ -183,6 +184,14 @@ void LoopRequests::TakeSlice(const SlicePlan& plan, SliceResult& result, double 
   Choice& choice = state.choices[index];
   const int64_t prompt_len = static_cast<int64_t>(state.request->prompt.size());
   if (plan.first_pos < prompt_len) counts_.prompt_tokens += plan.count;
+  if (result.not_finite) {
+    const Status status = absl::InternalError(
+        Cat("the model's logits are not finite (NaN or infinity), within positions ", plan.first_pos, " to ",
+            plan.first_pos + plan.count - 1, " of choice ", index, ": its weights overflow on this input"));
+    MOE_LOG(kWarning) << "request " << state.request->id << ": " << status.message();
+    End(state, status, now);
+    return;
+  }
 
   if (!result.prompt_tokens.empty()) {
     choice.prompt.resize(prompt_len);

@@ -40,8 +40,7 @@ double TokenRate::PerSecond(double now) const {
   return static_cast<double>(tokens) / (kSeconds - 1 + (now - static_cast<double>(second)));
 }
 
-LoopStats::LoopStats(const ModelSpec& spec, int num_ranks, std::vector<int32_t> expert_rank)
-    : expert_rank_(std::move(expert_rank)) {
+LoopStats::LoopStats(const ModelSpec& spec, int num_ranks) {
   stats_.queue_seconds = Histogram(kLatencyEdges);
   stats_.time_to_first_token_seconds = Histogram(kFirstTokenEdges);
   stats_.inter_token_seconds = Histogram(kInterTokenEdges);
@@ -55,6 +54,7 @@ LoopStats::LoopStats(const ModelSpec& spec, int num_ranks, std::vector<int32_t> 
     MoeLayerStats& moe = stats_.moe_layers.emplace_back();
     moe.layer = layer;
     moe.tokens_per_expert.resize(std::get<MoeSpec>(spec.layers[layer].ffn).num_experts);
+    moe.tokens_per_rank.resize(num_ranks);
     num_experts_ += moe.tokens_per_expert.size();
   }
   stats_.ranks = num_ranks;
@@ -76,13 +76,34 @@ void LoopStats::AddExperts(const StepResult& result) {
           }
           rows = 0;
         }
+        if (rows == 0) continue;
         per_expert[e] += static_cast<uint64_t>(rows);
-        const size_t owner = at < expert_rank_.size() ? static_cast<size_t>(expert_rank_[at]) : 0;
-        if (owner < stats_.rank_expert_tokens.size()) {
-          stats_.rank_expert_tokens[owner] += static_cast<uint64_t>(rows);
+        if (stats_.placements == nullptr || l >= stats_.placements->size()) continue;
+        const ExpertPlacement& placement = (*stats_.placements)[l];
+        const auto ranks = placement.RanksOf(static_cast<int64_t>(e));
+        const auto shares = placement.SharesOf(static_cast<int64_t>(e));
+        for (size_t i = 0; i < ranks.size(); ++i) {
+          stats_.moe_layers[l].tokens_per_rank[ranks[i]] += static_cast<double>(rows) * shares[i];
         }
       }
     }
+  }
+}
+
+void LoopStats::AddExchange(const StepResult& result) {
+  const auto add = [](uint64_t* sum, int64_t n) { *sum += static_cast<uint64_t>(std::max<int64_t>(n, 0)); };
+  ExchangeStats& exchange = stats_.exchange;
+  for (size_t r = 0; r < result.ranks.size(); ++r) {
+    const RankResult& rank = result.ranks[r];
+    add(&stats_.rank_expert_tokens[r], rank.rows_computed);
+    add(&exchange.bytes_counts, rank.exchange.count_bytes);
+    add(&exchange.bytes_dispatch, rank.exchange.dispatch_bytes);
+    add(&exchange.bytes_combine, rank.exchange.combine_bytes);
+    add(&exchange.rows_sent, rank.exchange.rows_sent);
+    add(&exchange.exchanges, rank.exchange.exchanges);
+    exchange.seconds_counts += std::max(0.0, rank.exchange.counts_seconds);
+    exchange.seconds_dispatch += std::max(0.0, rank.exchange.dispatch_seconds);
+    exchange.seconds_combine += std::max(0.0, rank.exchange.combine_seconds);
   }
 }
 
@@ -98,6 +119,7 @@ void LoopStats::AddStep(const StepCounts& counts, const StepResult& result) {
   for (double s : counts.first_token_seconds) stats_.time_to_first_token_seconds.Observe(s);
   rate_.Add(counts.now, counts.generated);
   AddExperts(result);
+  AddExchange(result);
 }
 
 void LoopStats::AddStarted(double queue_seconds) {
@@ -168,10 +190,23 @@ void LoopStats::Update(const Scheduler& scheduler) {
   stats_.kv_blocks_used = used;
   stats_.kv_blocks_cached = cached;
   stats_.preemptions = scheduler.preemptions();
+  stats_.replays = scheduler.replays();
   stats_.prefix_queries = scheduler.prefix_queries();
   stats_.prefix_hits = scheduler.prefix_hits();
   stats_.guesses_proposed = scheduler.guesses_proposed();
   stats_.guesses_accepted = scheduler.guesses_accepted();
+}
+
+void LoopStats::SetPlacements(std::shared_ptr<const std::vector<ExpertPlacement>> placements) {
+  std::lock_guard lock(mutex_);
+  stats_.placements = std::move(placements);
+}
+
+std::vector<std::vector<uint64_t>> LoopStats::ExpertTokens() const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::vector<uint64_t>> tokens;
+  for (const MoeLayerStats& layer : stats_.moe_layers) tokens.push_back(layer.tokens_per_expert);
+  return tokens;
 }
 
 EngineStats LoopStats::Copy(double now) const {

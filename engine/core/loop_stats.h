@@ -34,9 +34,7 @@ class TokenRate {
 
 class LoopStats {
  public:
-  // `expert_rank`: which rank computes an expert, the experts of one MoE layer after those of the one before (as in
-  // RankResult::expert_tokens); empty: rank 0 all of them.
-  LoopStats(const ModelSpec& spec, int num_ranks, std::vector<int32_t> expert_rank);
+  LoopStats(const ModelSpec& spec, int num_ranks);
 
   // What one finished step adds. The vectors are the caller's to reuse.
   struct StepCounts {
@@ -61,17 +59,21 @@ class LoopStats {
 
   // Gauges and the scheduler's own counters.
   void Update(const Scheduler& scheduler);
+  void SetPlacements(std::shared_ptr<const std::vector<ExpertPlacement>> placements);
+
+  // [MoE layers][experts] rows so far.
+  std::vector<std::vector<uint64_t>> ExpertTokens() const;
 
   EngineStats Copy(double now) const;
 
  private:
   void AddExperts(const StepResult& result);
+  void AddExchange(const StepResult& result);
 
   mutable std::mutex mutex_;
   EngineStats stats_;  // guarded by mutex_, like the rest
   TokenRate rate_;
   size_t num_experts_ = 0;  // over all layers
-  std::vector<int32_t> expert_rank_;
   bool warned_ = false;
 };
 

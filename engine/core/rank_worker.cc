@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "parallel/base/check.h"
 
@@ -33,7 +34,7 @@ RankWorker::RankWorker(const Options& options, std::unique_ptr<WorkerPool> pool,
       pool_(std::move(pool)),
       backend_(std::move(backend)),
       communicator_(std::move(communicator)),
-      dispatcher_(communicator_.get()),
+      dispatcher_(std::make_unique<Dispatcher>(communicator_.get())),
       decoder_(options.spec, options.weights, options.placements),
       scratch_(pool_->num_threads()),
       moe_experts_{0},
@@ -53,31 +54,58 @@ void RankWorker::Admit(const SequenceInit& init) {
   sequences_.emplace(init.id, Sequence{init, {}, Sampler(init, options_.spec->vocab_size)});
 }
 
+void RankWorker::SetPlacements(std::span<const ExpertPlacement> placements) {
+  options_.placements = placements;
+  decoder_.SetPlacements(placements);
+}
+
+void RankWorker::JoinGroup(std::unique_ptr<Communicator> communicator, std::span<const ExpertPlacement> placements) {
+  dispatcher_.reset();
+  communicator_ = std::move(communicator);
+  if (communicator_ != nullptr) dispatcher_ = std::make_unique<Dispatcher>(communicator_.get());
+  SetPlacements(placements);
+}
+
+void RankWorker::UndoStep() {
+  for (const auto& [id, known] : undo_) {
+    const auto it = sequences_.find(id);
+    if (it == sequences_.end()) continue;
+    Sequence& sequence = it->second;
+    sequence.init.tokens.resize(known);
+    sequence.sampler = Sampler(sequence.init, options_.spec->vocab_size);
+  }
+  undo_.clear();
+}
+
 StatusOr<RankResult> RankWorker::Execute(const RankPlan& plan) {
   const auto start = std::chrono::steady_clock::now();
-  const double exchange_before = dispatcher_.exchange_seconds();
+  const double exchange_before = dispatcher_->exchange_seconds();
+  const Dispatcher::Counters counters_before = dispatcher_->counters();
   for (SequenceId id : plan.drop) sequences_.erase(id);
   for (const SequenceInit& init : plan.admit) Admit(init);
 
   arena_.Reset();
+  undo_.clear();
   std::vector<int32_t> tokens;
   std::vector<DecodeSlice> slices;
   for (const SlicePlan& slice : plan.slices) {
     Sequence& sequence = sequences_.at(slice.id);
     sequence.blocks.insert(sequence.blocks.end(), slice.new_blocks.begin(), slice.new_blocks.end());
     std::vector<int32_t>& known = sequence.init.tokens;
+    undo_.emplace_back(slice.id, known.size());
     known.insert(known.end(), slice.draft.begin(), slice.draft.end());  // until SettleGuesses
     MOE_CHECK(slice.first_pos + slice.count <= static_cast<int64_t>(known.size()))
         << "slice [" << slice.first_pos << ", +" << slice.count << ") of " << known.size() << " tokens";
     tokens.insert(tokens.end(), known.begin() + slice.first_pos, known.begin() + slice.first_pos + slice.count);
-    slices.push_back({slice.first_pos, slice.count, sequence.blocks, sequence.init.state_slot, known});
+    slices.push_back(
+        {slice.first_pos, slice.count, sequence.blocks, sequence.init.state_slot, known, sequence.init.long_context});
   }
 
   RankResult result;
   result.expert_tokens.assign(moe_experts_.back(), 0);
   const std::vector<LogitRow> logit_rows = PlanLogits(plan, result);
   SaveStates(plan);
-  const ForwardContext context{backend_.get(), &dispatcher_, &arena_, &heartbeat_};
+  const ForwardContext context{backend_.get(), dispatcher_.get(), &arena_, &heartbeat_};
   MOE_ASSIGN_OR_RETURN(const float* hidden,
                        decoder_.Forward(context, {.tokens = tokens,
                                                   .slices = slices,
@@ -91,9 +119,22 @@ StatusOr<RankResult> RankWorker::Execute(const RankPlan& plan) {
   }
   ComputeLogits(context, hidden, logit_rows, plan, result);
   SettleGuesses(plan, result);
-  result.exchange_seconds = dispatcher_.exchange_seconds() - exchange_before;
+  const Dispatcher::Counters& counters = dispatcher_->counters();
+  const auto added = [&](uint64_t Dispatcher::Counters::*count) {
+    return static_cast<int64_t>(counters.*count - counters_before.*count);
+  };
+  result.rows_computed = added(&Dispatcher::Counters::rows_computed);
+  result.exchange = {.count_bytes = added(&Dispatcher::Counters::count_bytes),
+                     .dispatch_bytes = added(&Dispatcher::Counters::dispatch_bytes),
+                     .combine_bytes = added(&Dispatcher::Counters::combine_bytes),
+                     .rows_sent = added(&Dispatcher::Counters::rows_sent),
+                     .exchanges = added(&Dispatcher::Counters::exchanges)};
+  result.exchange.counts_seconds = counters.counts_seconds - counters_before.counts_seconds;
+  result.exchange.dispatch_seconds = counters.dispatch_seconds - counters_before.dispatch_seconds;
+  result.exchange.combine_seconds = counters.combine_seconds - counters_before.combine_seconds;
+  const double exchange_seconds = dispatcher_->exchange_seconds() - exchange_before;
   result.compute_seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() - result.exchange_seconds;
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() - exchange_seconds;
   return result;
 }
 
@@ -189,6 +230,7 @@ void RankWorker::ComputeLogits(const ForwardContext& context, const float* hidde
     const auto tasks = static_cast<int64_t>(task_begin.size());
     task_begin.push_back(count);
     std::vector<TokenInfo> described(part.size());
+    std::vector<char> used(part.size());
     const int threads = pool_->num_threads();
     const auto run_task = [&](int64_t task, int thread) {
       for (int64_t r = task_begin[task]; r < task_begin[task + 1]; ++r) {
@@ -196,10 +238,12 @@ void RankWorker::ComputeLogits(const ForwardContext& context, const float* hidde
         const std::span<const float> values(logits + r * vocab, static_cast<size_t>(vocab));
         Sequence& sequence = sequences_.at(plan.slices[row.slice].id);
         if (row.prompt_token >= 0) {
+          used[r] = 1;
           described[r] = Sampler::Describe(values, log_sum_exp[r], row.prompt_token, *sequence.init.prompt_logprobs,
                                            scratch_[thread]);
         }
         if (row.sample >= 0 && Stands(row, plan, result)) {
+          used[r] = 1;
           result.slices[row.slice].tokens.push_back(
               sequence.sampler.Next(values, argmax[r], max[r], log_sum_exp[r], scratch_[thread]));
         }
@@ -209,7 +253,10 @@ void RankWorker::ComputeLogits(const ForwardContext& context, const float* hidde
       for (int64_t task = thread; task < tasks; task += threads) run_task(task, thread);
     });
     for (int64_t r = 0; r < count; ++r) {
-      if (part[r].prompt_token >= 0) result.slices[part[r].slice].prompt_tokens.push_back(std::move(described[r]));
+      SliceResult& out = result.slices[part[r].slice];
+      if (part[r].prompt_token >= 0) out.prompt_tokens.push_back(std::move(described[r]));
+      // A NaN anywhere in the row makes the sum one.
+      if (used[r] != 0 && !std::isfinite(log_sum_exp[r])) out.not_finite = true;
     }
   }
 }

@@ -4,6 +4,7 @@
 #define MOE_ENGINE_CORE_RANK_WORKER_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -44,6 +45,19 @@ class RankWorker {
   // Grows with every layer and every part of the logits that is computed. Any thread.
   uint64_t heartbeat() const { return heartbeat_.load(std::memory_order_relaxed); }
 
+  // Between two steps. The communicator's members are those of before, or the sequences are forgotten.
+  void SetPlacements(std::span<const ExpertPlacement> placements);
+  // Joins another group (null: none), keeping caches and sequences.
+  void JoinGroup(std::unique_ptr<Communicator> communicator, std::span<const ExpertPlacement> placements);
+  // The step that Execute ran last, finished or not, did not happen: tokens drawn in it are forgotten, and what it
+  // appended. REQUIRES: !DraftRollback::Needed(spec).
+  void UndoStep();
+  // As if no sequence had ever been here.
+  void ForgetSequences() { sequences_.clear(); }
+
+  // Of the steps from now on. In a group.
+  void SetExchangeTimeout(std::chrono::milliseconds timeout) { communicator_->SetTimeout(timeout); }
+
   // Makes an exchange that this rank's peers wait in fail. Any thread.
   void Abort(const std::string& reason) { communicator_->Abort(reason); }
 
@@ -78,15 +92,16 @@ class RankWorker {
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Communicator> communicator_;
-  Dispatcher dispatcher_;
+  std::unique_ptr<Dispatcher> dispatcher_;
   Decoder decoder_;
   std::unique_ptr<KvStore> kv_;
   std::unique_ptr<StateStore> states_;
   std::optional<DraftRollback> rollback_;  // where it is needed
   Arena arena_;
   std::unordered_map<SequenceId, Sequence> sequences_;
-  std::vector<SamplerScratch> scratch_;  // one per thread
-  std::vector<int64_t> moe_experts_;     // per MoE layer: where its counts begin in expert_tokens; then the total
+  std::vector<std::pair<SequenceId, size_t>> undo_;  // of the last step: tokens that a sequence had before it
+  std::vector<SamplerScratch> scratch_;              // one per thread
+  std::vector<int64_t> moe_experts_;  // per MoE layer: where its counts begin in expert_tokens; then the total
   int64_t max_top_k_ = 0;
   std::atomic<uint64_t> heartbeat_{0};
 };

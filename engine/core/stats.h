@@ -3,8 +3,11 @@
 #define MOE_ENGINE_CORE_STATS_H_
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
+
+#include "parallel/placement.h"
 
 namespace moe {
 
@@ -36,6 +39,27 @@ class Histogram {
 struct MoeLayerStats {
   int64_t layer = 0;                        // index in the model
   std::vector<uint64_t> tokens_per_expert;  // routed rows since the start
+  std::vector<double> tokens_per_rank;      // of them, what each rank computed (replicas: their shares)
+};
+
+// The group of ranks.
+struct RankGroupStats {
+  uint64_t generation = 0;
+  int64_t ranks_alive = 1;
+  uint64_t recoveries = 0;  // groups formed because a rank was lost
+  double last_recovery_seconds = 0;
+  Histogram recovery_seconds;  // from the sign of the loss to the new group
+  uint64_t rebalances = 0;
+  uint64_t experts_copied = 0;  // loaded by ranks that did not hold them
+};
+
+// What ranks exchange, over all of them.
+struct ExchangeStats {
+  uint64_t bytes_counts = 0, bytes_dispatch = 0, bytes_combine = 0;
+  uint64_t rows_sent = 0;
+  uint64_t exchanges = 0;
+  // Waiting and copying, summed over the ranks.
+  double seconds_counts = 0, seconds_dispatch = 0, seconds_combine = 0;
 };
 
 struct EngineStats {
@@ -61,6 +85,7 @@ struct EngineStats {
   uint64_t prompt_tokens_cached = 0;
   uint64_t generated_tokens = 0;
   uint64_t preemptions = 0;
+  uint64_t replays = 0;  // sequences computed anew because their rank was lost
   uint64_t steps = 0;
   uint64_t prefix_queries = 0;  // prompt blocks looked up
   uint64_t prefix_hits = 0;     // of them found
@@ -80,7 +105,10 @@ struct EngineStats {
 
   std::vector<MoeLayerStats> moe_layers;
   int ranks = 1;
-  std::vector<uint64_t> rank_expert_tokens;  // [ranks], rows computed by each rank
+  std::vector<uint64_t> rank_expert_tokens;                        // [ranks], rows computed by each rank
+  std::shared_ptr<const std::vector<ExpertPlacement>> placements;  // [moe_layers], in force
+  RankGroupStats group;
+  ExchangeStats exchange;
 };
 
 }  // namespace moe

@@ -2,7 +2,7 @@
 // scratch memory, so its operations are called from one thread at a time. Packed weights are shared between the
 // backends of a process that have the same name().
 //
-// Implementations: reference (scalar, written to be read, the oracle), cpu (vectorised), cuda.
+// Implementations: reference (scalar, written to be read, the oracle), cpu (vectorised).
 #ifndef MOE_ENGINE_DEVICE_BACKEND_H_
 #define MOE_ENGINE_DEVICE_BACKEND_H_
 
@@ -22,7 +22,7 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  // "reference", "cpu-amx", "cpu-avx512bf16", "cpu-avx512", "cpu-avx2", "cuda".
+  // "reference", "cpu-amx", "cpu-avx512bf16", "cpu-avx512", "cpu-avx2".
   virtual std::string name() const = 0;
 
   // kBF16 or kF32. Of rows entering GEMMs, of K/V and of what ranks exchange.
@@ -35,6 +35,10 @@ class Backend {
   // Packs experts of one shape. `release(i)`, if set, is called as soon as the sources of expert i are not needed.
   virtual std::unique_ptr<PackedExperts> PackExperts(std::span<const ExpertSource> experts, bool gated, DType format,
                                                      const std::function<void(int64_t)>& release) = 0;
+
+  // Packs the weights of an expert that the set does not hold, or, with null, lets go of one that it holds. Other
+  // threads may compute with other experts of the set meanwhile. Not for sets in a PackedCache.
+  virtual void SetExpert(PackedExperts* experts, int64_t expert, const ExpertSource* source) = 0;
 
   // From now on Pack and PackExperts take their memory from `cache` (which outlives what they make; null: none) and do
   // not pack what it holds already. Devices that keep no packed weights in host memory ignore it.

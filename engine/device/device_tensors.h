@@ -38,7 +38,7 @@ class PackedExperts {
   int64_t width() const { return width_; }  // of rows in and out
   int64_t intermediate() const { return intermediate_; }
   DType format() const { return format_; }
-  size_t bytes() const { return bytes_; }
+  size_t bytes() const { return bytes_; }  // of those held
 
  protected:
   int64_t num_experts_ = 0;
@@ -48,11 +48,13 @@ class PackedExperts {
   size_t bytes_ = 0;
 };
 
-// The sources of one expert's matrices; `gate` is empty (data == nullptr) when the MLP has no gate.
+// The sources of one expert's matrices; `gate` is empty (data == nullptr) when the MLP has no gate. Not held: the set
+// has room for the expert, but not its weights (Backend::SetExpert).
 struct ExpertSource {
   WeightSource gate;  // [I, W]
   WeightSource up;    // [I, W]
   WeightSource down;  // [W, I]
+  bool held = true;
 };
 
 // Rows in `dtype`.

@@ -14,8 +14,7 @@ namespace moe {
 namespace {
 
 bool SameRope(const RopeSpec& a, const RopeSpec& b) {
-  return a.layout == b.layout && a.rotary_dim == b.rotary_dim && a.inv_freq == b.inv_freq &&
-         a.cos_sin_scale == b.cos_sin_scale;
+  return a == b;
 }
 
 // x [rows, dim] → norm in float32 and in act, in the arena.
@@ -54,22 +53,6 @@ HiddenRows NormalizeGated(const ForwardContext& context, const NormSpec& spec, c
 
 RowsView ActRows(const Backend& backend, const std::byte* data, int64_t rows, int64_t cols) {
   return {data, backend.act_dtype(), rows, cols, cols};
-}
-
-// The rotations a mixer needs: its own and its indexer's.
-struct MixerRopes {
-  const RopeSpec* own = nullptr;
-  const RopeSpec* indexer = nullptr;
-};
-MixerRopes RopesOf(const MixerSpec& mixer) {
-  const auto pointer = [](const std::optional<RopeSpec>& rope) { return rope ? &*rope : nullptr; };
-  if (const auto* attention = std::get_if<AttentionSpec>(&mixer)) return {.own = pointer(attention->rope)};
-  if (const auto* lightning = std::get_if<LightningSpec>(&mixer)) return {.own = pointer(lightning->rope)};
-  if (const auto* compressed = std::get_if<CompressedAttentionSpec>(&mixer)) return {.own = &compressed->rope};
-  if (const auto* mla = std::get_if<MlaSpec>(&mixer)) {
-    return {.own = pointer(mla->rope), .indexer = mla->indexer ? pointer(mla->indexer->rope) : nullptr};
-  }
-  return {};
 }
 
 // Whether a mixer reads its input unrounded too, for scores that decide.
@@ -141,7 +124,7 @@ std::vector<RopeTable> Decoder::RopeTables(const ForwardContext& context, const 
     tables.push_back({cos, sin});
     for (const DecodeSlice& slice : batch.slices) {
       for (int64_t i = 0; i < slice.count; ++i) {
-        reference::RotationAt(*rope, slice.first_pos + i, cos, sin);
+        reference::RotationAt(*rope, slice.first_pos + i, cos, sin, slice.long_context);
         cos += half;
         sin += half;
       }

@@ -24,6 +24,7 @@ struct DecodeSlice {
   std::span<const int32_t> blocks;  // covers positions < first_pos + count
   int64_t state_slot = -1;
   std::span<const int32_t> tokens;  // of the sequence, from position 0 on; only models with hashed n-grams read it
+  bool long_context = false;        // SequenceInit's
 };
 
 struct DecodeBatch {
@@ -39,6 +40,8 @@ class Decoder {
  public:
   // All arguments outlive this. `placements`: one per MoE layer.
   Decoder(const ModelSpec* spec, const PackedModel* weights, std::span<const ExpertPlacement> placements);
+  // Between two forward passes; placements as above.
+  void SetPlacements(std::span<const ExpertPlacement> placements) { placements_ = placements; }
 
   // Runs all layers. Returns the residual rows [tokens, H] before the final norm, in the arena, until its Reset.
   // Every rank calls this in every step, also with no tokens, since every rank takes part in the exchanges.

@@ -13,8 +13,9 @@ namespace {
 // Walks the spec and packs what each part of it needs.
 class Packer : private TensorPacker {
  public:
-  Packer(const ModelSpec& spec, const WeightStore& store, DType format, Backend* backend, WorkerPool* pool)
-      : TensorPacker(store, format, backend, pool), spec_(spec) {}
+  Packer(const ModelSpec& spec, const WeightStore& store, DType format, Backend* backend, WorkerPool* pool,
+         const ExpertLists* held)
+      : TensorPacker(store, format, backend, pool), spec_(spec), held_(held) {}
 
   StatusOr<std::unique_ptr<PackedModel>> Pack(const std::function<void(double)>& progress) {
     auto model = std::make_unique<PackedModel>();
@@ -314,7 +315,8 @@ class Packer : private TensorPacker {
     moe->output_bias = VectorIf(spec.output_bias, "moe.output_bias");
     std::vector<std::string> parents;
     for (int64_t e = 0; e < spec.num_experts; ++e) parents.push_back(Cat("moe.experts.", e));
-    moe->experts = Experts(parents, spec.expert);
+    moe->experts = Experts(parents, spec.expert, held_ != nullptr ? &(*held_)[moe_layers_] : nullptr);
+    ++moe_layers_;
     if (spec.router.mlp) moe->router_mlp = RouterMlp(*spec.router.mlp);
     if (spec.router.sinks > 0) moe->sinks = Matrix({"moe.router.sinks"}, DType::kF32);
     if (spec.router.weight_scale) moe->weight_scale = Vector("moe.router.weight_scale")[0];
@@ -330,6 +332,8 @@ class Packer : private TensorPacker {
     if (spec.latent_size > 0) {
       moe->latent_down = Matrix({"moe.latent_down"}, format_);
       moe->latent_up = Matrix({"moe.latent_up"}, format_);
+      moe->latent_down_bias = VectorIf(spec.latent_bias, "moe.latent_down.bias");
+      moe->latent_up_bias = VectorIf(spec.latent_bias, "moe.latent_up.bias");
     }
     return moe;
   }
@@ -445,14 +449,16 @@ class Packer : private TensorPacker {
   }
 
   const ModelSpec& spec_;
+  const ExpertLists* held_;
+  size_t moe_layers_ = 0;  // packed so far
 };
 
 }  // namespace
 
 StatusOr<std::unique_ptr<PackedModel>> PackModel(const ModelSpec& spec, const WeightStore& store, DType format,
                                                  Backend* backend, WorkerPool* pool,
-                                                 const std::function<void(double)>& progress) {
-  return Packer(spec, store, format, backend, pool).Pack(progress);
+                                                 const std::function<void(double)>& progress, const ExpertLists* held) {
+  return Packer(spec, store, format, backend, pool, held).Pack(progress);
 }
 
 }  // namespace moe

@@ -13,6 +13,7 @@
 #include "engine/moe/packed_moe.h"
 #include "loaders/model_spec.h"
 #include "loaders/weight_store.h"
+#include "parallel/placement.h"
 
 namespace moe {
 
@@ -250,10 +251,12 @@ struct PackedModel {
 
 // Packs layer by layer, giving each tensor's source pages back as soon as it is packed, so that memory peaks at about
 // the size of the weights. `pool` is the backend's. `progress(fraction)` may be empty. INVALID, naming file and tensor,
-// when a weight is not a finite number (weight_values.h says which infinities mean something).
+// when a weight is not a finite number (weight_values.h says which infinities mean something). `held`: of the routed
+// experts only these are packed (expert_loading.h adds others); null: all.
 StatusOr<std::unique_ptr<PackedModel>> PackModel(const ModelSpec& spec, const WeightStore& store, DType format,
                                                  Backend* backend, WorkerPool* pool,
-                                                 const std::function<void(double)>& progress);
+                                                 const std::function<void(double)>& progress,
+                                                 const ExpertLists* held = nullptr);
 
 }  // namespace moe
 

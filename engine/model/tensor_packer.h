@@ -4,6 +4,7 @@
 #ifndef MOE_ENGINE_MODEL_TENSOR_PACKER_H_
 #define MOE_ENGINE_MODEL_TENSOR_PACKER_H_
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -122,8 +123,29 @@ class TensorPacker {
     return linear;
   }
 
-  // The MLPs whose matrices are called <parent>[e].{gate,up,down}.
-  PackedMlp Experts(const std::vector<std::string>& parents, const MlpSpec& spec) {
+  // The matrices <parent>.{gate,up,down}.
+  ExpertSource Source(const std::string& parent, const MlpSpec& spec) const {
+    ExpertSource source;
+    if (spec.gated) source.gate = store_.Get(prefix_ + parent + ".gate");
+    source.up = store_.Get(prefix_ + parent + ".up");
+    source.down = store_.Get(prefix_ + parent + ".down");
+    return source;
+  }
+  void CheckExpert(const std::string& parent, const MlpSpec& spec) {
+    if (spec.gated) Check(prefix_ + parent + ".gate");
+    Check(prefix_ + parent + ".up");
+    Check(prefix_ + parent + ".down");
+  }
+  void ReleaseExpert(const std::string& parent, const MlpSpec& spec) const {
+    if (spec.gated) store_.Release(prefix_ + parent + ".gate");
+    store_.Release(prefix_ + parent + ".up");
+    store_.Release(prefix_ + parent + ".down");
+  }
+
+  // The MLPs whose matrices are called <parent>[e].{gate,up,down}; of them, with `held` not null, the weights of those
+  // listed there, ascending.
+  PackedMlp Experts(const std::vector<std::string>& parents, const MlpSpec& spec,
+                    const std::vector<int32_t>* held = nullptr) {
     PackedMlp mlp;
     for (const std::string& parent : parents) {
       if (!spec.bias) break;
@@ -134,26 +156,22 @@ class TensorPacker {
     std::vector<ExpertSource> sources;
     DType format = format_;
     for (const std::string& parent : parents) {
-      ExpertSource source;
-      if (spec.gated) source.gate = store_.Get(prefix_ + parent + ".gate");
-      source.up = store_.Get(prefix_ + parent + ".up");
-      source.down = store_.Get(prefix_ + parent + ".down");
+      ExpertSource source = Source(parent, spec);
       for (const WeightSource& matrix : {source.gate, source.up, source.down}) format = Unrounded(matrix, format);
+      const auto e = static_cast<int32_t>(sources.size());
+      source.held = held == nullptr || std::binary_search(held->begin(), held->end(), e);
       sources.push_back(source);
     }
-    const auto check = [&](size_t e) {
-      if (e >= parents.size()) return;
-      if (spec.gated) Check(prefix_ + parents[e] + ".gate");
-      Check(prefix_ + parents[e] + ".up");
-      Check(prefix_ + parents[e] + ".down");
+    // Each right before it is packed.
+    const auto check_from = [&](size_t e) {
+      while (e < parents.size() && !sources[e].held) ++e;
+      if (e < parents.size()) CheckExpert(parents[e], spec);
     };
     const auto next = [&](int64_t e) {
-      if (spec.gated) store_.Release(prefix_ + parents[e] + ".gate");
-      store_.Release(prefix_ + parents[e] + ".up");
-      store_.Release(prefix_ + parents[e] + ".down");
-      check(static_cast<size_t>(e) + 1);
+      ReleaseExpert(parents[e], spec);
+      check_from(static_cast<size_t>(e) + 1);
     };
-    check(0);
+    check_from(0);
     mlp.experts = backend_->PackExperts(sources, spec.gated, format, next);
     bytes_ += mlp.experts->bytes();
     return mlp;

@@ -1,5 +1,6 @@
 // Scheduler's third part: waiting sequences get a rank, cached blocks and their first slice.
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "engine/device/ops.h"
@@ -20,8 +21,8 @@ Scheduler::Placement Scheduler::Place(const Sequence& s) const {
   Placement best;
   // The longest hit wins, but not against a rank with clearly less to do: many requests that share a short prefix
   // would all end up on one rank otherwise.
-  int64_t least = ranks_[0].running;
-  for (const Rank& rank : ranks_) least = std::min(least, rank.running);
+  int64_t least = std::numeric_limits<int64_t>::max() / 2;
+  for (const Rank& rank : ranks_) least = rank.usable ? std::min(least, rank.running) : least;
   const int64_t crowded = least + 4 + least / 4;
   const auto is_better = [&](int r, const PrefixMatch& match) {
     if (best.rank < 0) return true;
@@ -35,10 +36,11 @@ Scheduler::Placement Scheduler::Place(const Sequence& s) const {
   const int64_t wanted = BlocksFor(std::min(s.known() + 1, options_.max_model_len));
   for (int r = 0; r < options_.num_ranks; ++r) {
     const Rank& rank = ranks_[r];
+    if (!rank.usable) continue;
     if (options_.state_slots_per_rank > 0 && rank.free_slots.empty()) continue;
     PrefixMatch match;
     // The last known token is always computed: its logits are needed.
-    if (UsesCache(s)) match = rank.blocks.Match(s.tokens, s.request->cache_salt, (s.known() - 1) / kKvBlockTokens);
+    if (UsesCache(s)) match = rank.blocks.Match(s.tokens, s.cache_salt, (s.known() - 1) / kKvBlockTokens);
     const int64_t needed = wanted - static_cast<int64_t>(match.blocks.size());
     // A block each for the running ones, or the newcomer would be preempted soon.
     const int64_t margin = std::min(rank.running, rank.blocks.total() / 8);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/device/ops.h"
+#include "engine/schedule/check_request.h"
 #include "parallel/base/check.h"
 
 namespace moe {
@@ -24,12 +25,13 @@ Scheduler::Scheduler(const SchedulerOptions& options)
   options_.prefill_chunk_tokens = std::max(options_.prefill_chunk_tokens, options_.prompt_multiple);
   // Room for every decoding sequence and at least one chunk, so that nobody starves.
   running_limit_ = std::min(options_.max_num_seqs, options_.max_num_batched_tokens - options_.prompt_multiple + 1);
-  for (int r = 0; r < options_.num_ranks; ++r) {
-    Rank& rank = ranks_.emplace_back(options_.blocks_per_rank, options_.snapshot_slots_per_rank);
-    for (int64_t s = options_.state_slots_per_rank - 1; s >= 0; --s) {
-      rank.free_slots.push_back(static_cast<int32_t>(s));
-    }
-  }
+  for (int r = 0; r < options_.num_ranks; ++r) ranks_.push_back(EmptyRank());
+}
+
+Scheduler::Rank Scheduler::EmptyRank() const {
+  Rank rank(options_.blocks_per_rank, options_.snapshot_slots_per_rank);
+  for (int64_t s = options_.state_slots_per_rank - 1; s >= 0; --s) rank.free_slots.push_back(static_cast<int32_t>(s));
+  return rank;
 }
 
 int64_t Scheduler::BlocksFor(int64_t tokens) const {
@@ -54,6 +56,13 @@ SequenceId Scheduler::Add(std::shared_ptr<const Request> request, uint32_t choic
   s->tokens = request->prompt;
   s->prompt_len = s->known();
   s->wants_prompt_logprobs = choice == 0 && request->prompt_logprobs.has_value();
+  s->cache_salt = request->cache_salt;
+  if (options_.long_context_border > 0) {
+    // Of the request alone, so that neither load nor what becomes of the sequence moves it. The keys differ.
+    const int64_t longest = s->prompt_len + EffectiveMaxNewTokens(*request, options_.max_model_len);
+    s->long_context = longest > options_.long_context_border;
+    s->cache_salt.insert(0, 1, s->long_context ? 'L' : 'S');
+  }
   s->request = std::move(request);
   MOE_CHECK(s->prompt_len > 0 && s->prompt_len < options_.max_model_len) << "prompt of " << s->prompt_len;
   waiting_.insert(s.get());
@@ -132,8 +141,8 @@ void Scheduler::Publish(Sequence& s) {
   int32_t last_block = -1;
   while ((s.published_blocks + 1) * kKvBlockTokens <= s.num_computed) {
     const int64_t b = s.published_blocks++;
-    const PrefixIndex::Hit hit = blocks.Publish(s.last_entry, s.request->cache_salt,
-                                                tokens.subspan(b * kKvBlockTokens, kKvBlockTokens), s.blocks[b]);
+    const PrefixIndex::Hit hit =
+        blocks.Publish(s.last_entry, s.cache_salt, tokens.subspan(b * kKvBlockTokens, kKvBlockTokens), s.blocks[b]);
     s.last_entry = hit.entry;
     last_block = hit.block;
   }
@@ -248,6 +257,7 @@ void Scheduler::Emit(StepPlan& plan) {
       init.routed_experts = request.routed_experts;
       init.state_slot = s->state_slot;
       init.state_snapshot = s->restore_snapshot;
+      init.long_context = s->long_context;
       s->restore_snapshot = -1;
       s->announced = true;
     }
@@ -282,14 +292,43 @@ void Scheduler::Commit() {
   planned_.clear();
 }
 
-void Scheduler::Abandon() {
-  for (Sequence* s : running_) {
-    ReleaseAll(*s, true);
-    waiting_.insert(s);
+void Scheduler::AbandonStep() {
+  for (SequenceId id : planned_) {
+    const auto it = sequences_.find(id);
+    if (it == sequences_.end()) continue;
+    Sequence& s = *it->second;
+    s.planned = 0;
+    s.draft.clear();
+    s.accepted = 0;
+    if (s.save_snapshot >= 0) ranks_[s.rank].blocks.snapshots().Cancel(s.save_snapshot);
+    s.save_snapshot = -1;
   }
-  running_.clear();
   planned_.clear();
-  FlushPrefixCache();
+}
+
+void Scheduler::LoseRank(int rank) {
+  MOE_CHECK(planned_.empty());
+  std::erase_if(running_, [&](Sequence* s) {
+    if (s->rank != rank) return false;
+    ReleaseAll(*s, false);
+    waiting_.insert(s);
+    ++replays_;
+    return true;
+  });
+  ranks_[rank] = EmptyRank();
+  ranks_[rank].usable = false;
+}
+
+void Scheduler::GainRank(int rank) {
+  ranks_[rank].usable = true;
+}
+
+void Scheduler::ForgetRanks() {
+  for (int r = 0; r < options_.num_ranks; ++r) {
+    const bool usable = ranks_[r].usable;
+    LoseRank(r);
+    ranks_[r].usable = usable;
+  }
 }
 
 void Scheduler::AppendToken(SequenceId id, int32_t token) {

@@ -61,6 +61,7 @@ struct SchedulerOptions {
   bool prefix_cache = true;             // with recurrent state only where there are snapshot slots
   int64_t state_slots_per_rank = 0;     // 0: the model has no recurrent state
   int64_t snapshot_slots_per_rank = 0;  // saved recurrent states, for prefix reuse
+  int64_t long_context_border = 0;      // ModelSpec::LongContextBorder; 0: all sequences are alike
   double itl_slowdown = 0;              // of decoding sequences by prompts beside them (prefill_pacer.h); 0: no limit
   SpeculationOptions speculation;
 };
@@ -85,9 +86,17 @@ class Scheduler {
   // The step's results are in: moves every planned sequence that is still there forward, accepted guesses included,
   // and publishes full blocks. The last token that a slice drew is appended afterwards.
   void Commit();
-  // The step failed: no sequence has advanced. All running sequences wait again, to be computed anew, and nothing that
-  // the ranks hold is used again.
-  void Abandon();
+  // The step failed: no sequence has advanced, and the ranks that are left hold what they held before it.
+  void AbandonStep();
+
+  // Ranks come and go between steps (after Commit or AbandonStep). All are there at first.
+  // What the rank held is lost: its sequences wait in their old places, to be computed anew from their tokens.
+  void LoseRank(int rank);
+  // The rank is there (again), empty.
+  void GainRank(int rank);
+  bool HasRank(int rank) const { return ranks_[rank].usable; }
+  // As if every rank had been lost and had come back.
+  void ForgetRanks();
 
   // REQUIRES: all known tokens of the sequence are computed.
   void AppendToken(SequenceId id, int32_t token);
@@ -109,6 +118,7 @@ class Scheduler {
 
   // Counters; they only grow.
   uint64_t preemptions() const { return preemptions_; }
+  uint64_t replays() const { return replays_; }  // sequences computed anew because their rank was lost
   uint64_t prefix_queries() const { return prefix_queries_; }
   uint64_t prefix_hits() const { return prefix_hits_; }
   uint64_t guesses_proposed() const { return guesses_proposed_; }  // that steps computed
@@ -117,6 +127,7 @@ class Scheduler {
  private:
   struct Rank {
     Rank(int64_t num_blocks, int64_t snapshot_slots);
+    bool usable = true;
     RankBlocks blocks;
     std::vector<int32_t> free_slots;
     std::vector<SequenceId> drop;  // for the next plan
@@ -145,6 +156,7 @@ class Scheduler {
   int64_t PlanSlice(Sequence& s, int64_t limit);
   bool PreemptAfter(const Sequence& s);
   void ReleaseAll(Sequence& s, bool tell_rank);
+  Rank EmptyRank() const;
   void Admit(int64_t budget);
   bool WaitsForLeader(const Sequence& s) const;
   Placement Place(const Sequence& s) const;
@@ -175,6 +187,7 @@ class Scheduler {
   SequenceId next_id_ = 1;
   uint64_t step_ = 0;
   uint64_t preemptions_ = 0;
+  uint64_t replays_ = 0;
   uint64_t prefix_queries_ = 0;
   uint64_t prefix_hits_ = 0;
   uint64_t guesses_proposed_ = 0;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "engine/cache/prefix_index.h"
@@ -22,6 +23,8 @@ struct Sequence {
 
   std::vector<int32_t> tokens;  // prompt, then what was generated
   int64_t prompt_len = 0;
+  bool long_context = false;  // SequenceInit's
+  std::string cache_salt;     // the request's; where there are long contexts, apart for those
   int64_t num_computed = 0;
 
   bool wants_prompt_logprobs = false;  // and has not got them yet

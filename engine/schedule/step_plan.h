@@ -29,6 +29,7 @@ struct SequenceInit {
   bool routed_experts = false;
   int32_t state_slot = -1;      // of StateStore; -1 when the model has no recurrent mixer
   int32_t state_snapshot = -1;  // what the state begins with, a snapshot slot; -1: the state before position 0
+  bool long_context = false;    // may become longer than ModelSpec::LongContextBorder: rotated for that throughout
 };
 
 // Positions [first_pos, first_pos + count) of a sequence. Never straddles prompt_len (N6).
@@ -66,6 +67,8 @@ struct SliceResult {
   // it; the first slice begins with the empty entry of position 0.
   std::vector<TokenInfo> prompt_tokens;
   std::vector<int32_t> expert_ids;  // with routed_experts: [KeptRows(), moe_layers, top_k]
+  // Some logits that `tokens` or `prompt_tokens` come from are NaN, or all of a row are infinite: they mean nothing.
+  bool not_finite = false;
 
   int64_t accepted() const { return tokens.empty() ? 0 : static_cast<int64_t>(tokens.size()) - 1; }
 };
@@ -75,12 +78,26 @@ inline int64_t KeptRows(const SlicePlan& plan, const SliceResult& result) {
   return plan.count - static_cast<int64_t>(plan.draft.size()) + result.accepted();
 }
 
+// What one rank sent to the others in a step.
+struct ExchangeCounts {
+  int64_t count_bytes = 0;     // numbers of rows that follow,
+  int64_t dispatch_bytes = 0;  // rows for experts elsewhere, and
+  int64_t combine_bytes = 0;   // results of experts here
+  int64_t rows_sent = 0;
+  int64_t exchanges = 0;  // calls that all ranks took part in
+  // Time in them, waiting for the others included.
+  double counts_seconds = 0;
+  double dispatch_seconds = 0;
+  double combine_seconds = 0;
+};
+
 struct RankResult {
   std::vector<SliceResult> slices;  // in the plan's order
   std::vector<int64_t>
-      expert_tokens;  // by MoE layer, then expert: rows this rank's tokens sent to each expert this step
-  double compute_seconds = 0;
-  double exchange_seconds = 0;
+      expert_tokens;          // by MoE layer, then expert: rows this rank's tokens sent to each expert this step
+  int64_t rows_computed = 0;  // by the experts of this rank, for all ranks
+  ExchangeCounts exchange;
+  double compute_seconds = 0;  // of the step, without exchanges
 };
 
 struct StepResult {

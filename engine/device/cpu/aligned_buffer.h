@@ -36,6 +36,9 @@ class AlignedBuffer {
   size_t mapped_ = 0;
 };
 
+// Gives the whole pages inside [data, data + bytes) of a buffer back to the system; they read as zeros afterwards.
+void ReturnPages(char* data, size_t bytes);
+
 // Scratch that only grows, so that a warm step allocates nothing.
 class Scratch {
  public:

@@ -29,6 +29,9 @@ class CpuBackend : public PortableBackend {
   std::string name() const override;
   DType act_dtype() const override { return act_dtype_; }
   std::unique_ptr<PackedMatrix> Pack(std::span<const WeightSource> parts, DType format) override;
+  void SetExpert(PackedExperts* experts, int64_t expert, const ExpertSource* source) override {
+    static_cast<CpuExperts*>(experts)->Set(expert, source, pool_);
+  }
   std::unique_ptr<PackedExperts> PackExperts(std::span<const ExpertSource> experts, bool gated, DType format,
                                              const std::function<void(int64_t)>& release) override;
   void UsePackedCache(PackedCache* cache) override { packed_cache_ = cache; }

@@ -176,31 +176,45 @@ CpuExperts::CpuExperts(std::span<const ExpertSource> experts, bool gated, DType 
   intermediate_ = experts[0].up.rows;
   format_ = format;
   up_ = ShapeOf(intermediate_, width_, ElementOf(format));
-  const int64_t up_blocks = up_.blocks;
   if (gated) up_.blocks *= 2;
   down_ = ShapeOf(width_, intermediate_, ElementOf(format));
-  bytes_ = static_cast<size_t>(num_experts_ * (up_.bytes() + down_.bytes()));
-  buffer_ = PackedMemory(bytes_, cache);
+  // Room for all: pages of experts that are not held are never touched, so they take no memory.
+  buffer_ = PackedMemory(static_cast<size_t>(num_experts_) * expert_bytes(), cache);
   for (int64_t e = 0; e < num_experts_; ++e) {
-    const ExpertSource& source = experts[e];
-    MOE_CHECK(source.up.rows == intermediate_ && source.up.cols == width_) << "expert " << e << ": up";
-    MOE_CHECK(source.down.rows == width_ && source.down.cols == intermediate_) << "expert " << e << ": down";
-    MOE_CHECK_EQ(gated, source.gate.data != nullptr) << "expert " << e;
-    char* up_out = buffer_.data() + e * (up_.bytes() + down_.bytes());
-    char* down_out = up_out + up_.bytes();
-    pool->ParallelFor(buffer_.packed() ? 0 : up_.blocks + down_.blocks, [&](int64_t task) {
-      if (task >= up_.blocks) {
-        const int64_t block = task - up_.blocks;
-        PackRows(down_, source.down, block, block * kBlockN, down_out);
-      } else if (gated) {
-        PackRows(up_, task % 2 == 0 ? source.gate : source.up, task, task / 2 * kBlockN, up_out);
-      } else {
-        PackRows(up_, source.up, task, task * kBlockN, up_out);
-      }
-    });
+    if (!experts[e].held) continue;
+    PackOne(e, experts[e], pool);
     if (release) release(e);
   }
-  MOE_CHECK_EQ(up_.blocks, gated ? 2 * up_blocks : up_blocks);
+}
+
+void CpuExperts::PackOne(int64_t expert, const ExpertSource& source, WorkerPool* pool) {
+  MOE_CHECK(source.up.rows == intermediate_ && source.up.cols == width_) << "expert " << expert << ": up";
+  MOE_CHECK(source.down.rows == width_ && source.down.cols == intermediate_) << "expert " << expert << ": down";
+  MOE_CHECK_EQ(gated_, source.gate.data != nullptr) << "expert " << expert;
+  char* up_out = buffer_.data() + expert * static_cast<int64_t>(expert_bytes());
+  char* down_out = up_out + up_.bytes();
+  bytes_ += expert_bytes();
+  if (buffer_.packed()) return;
+  pool->ParallelFor(up_.blocks + down_.blocks, [&](int64_t task) {
+    if (task >= up_.blocks) {
+      const int64_t block = task - up_.blocks;
+      PackRows(down_, source.down, block, block * kBlockN, down_out);
+    } else if (gated_) {
+      PackRows(up_, task % 2 == 0 ? source.gate : source.up, task, task / 2 * kBlockN, up_out);
+    } else {
+      PackRows(up_, source.up, task, task * kBlockN, up_out);
+    }
+  });
+}
+
+void CpuExperts::Set(int64_t expert, const ExpertSource* source, WorkerPool* pool) {
+  MOE_CHECK(expert >= 0 && expert < num_experts_ && !buffer_.packed()) << "expert " << expert;
+  if (source != nullptr) {
+    PackOne(expert, *source, pool);
+    return;
+  }
+  bytes_ -= expert_bytes();
+  ReturnPages(buffer_.data() + static_cast<size_t>(expert) * expert_bytes(), expert_bytes());
 }
 
 }  // namespace moe::cpu

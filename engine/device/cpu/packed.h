@@ -70,6 +70,8 @@ class CpuExperts : public PackedExperts {
  public:
   CpuExperts(std::span<const ExpertSource> experts, bool gated, DType format,
              const std::function<void(int64_t)>& release, PackedCache* cache, WorkerPool* pool);
+  // Backend::SetExpert.
+  void Set(int64_t expert, const ExpertSource* source, WorkerPool* pool);
   bool gated() const { return gated_; }
   // [I, W], or gate and up interleaved by blocks: [2I, W].
   const PackedShape& up_shape() const { return up_; }
@@ -78,6 +80,9 @@ class CpuExperts : public PackedExperts {
   const char* down(int64_t expert) const { return up(expert) + up_.bytes(); }
 
  private:
+  size_t expert_bytes() const { return static_cast<size_t>(up_.bytes() + down_.bytes()); }
+  void PackOne(int64_t expert, const ExpertSource& source, WorkerPool* pool);
+
   bool gated_;
   PackedShape up_;
   PackedShape down_;

@@ -93,7 +93,7 @@ void RouteOne(const OpKernels& ops, const RouteOp& op, int64_t row, const RouteR
     const int64_t e = Best(s.score, s.taken, n);
     s.taken[e] = 1;
     ids[k] = static_cast<int32_t>(e);
-    weights[k] = s.probability[e];
+    weights[k] = spec.others_weigh_zero && s.score[e] == kDropped ? 0.0f : s.probability[e];
   }
   if (over_chosen) {
     float max = kDropped;
@@ -102,7 +102,9 @@ void RouteOne(const OpKernels& ops, const RouteOp& op, int64_t row, const RouteR
   } else if (spec.normalize == RouterSpec::Normalize::kSum) {
     float sum = 0;
     for (int64_t k = 0; k < op.top_k; ++k) sum += weights[k];
-    ops.divide(weights, op.top_k, std::max(sum + spec.normalize_eps, spec.normalize_min));
+    sum = std::max(sum + spec.normalize_eps, spec.normalize_min);
+    if (spec.normalize_order != 1) sum = WeightNorm(weights, op.top_k, spec.normalize_order);
+    ops.divide(weights, op.top_k, sum);
   }
   for (int64_t k = 0; op.expert_scale != nullptr && k < op.top_k; ++k) weights[k] *= op.expert_scale[ids[k]];
 }

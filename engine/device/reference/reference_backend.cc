@@ -32,6 +32,9 @@ class ReferenceBackend : public PortableBackend {
                                              const std::function<void(int64_t)>& release) override {
     return std::make_unique<ReferenceExperts>(experts, gated, format, release);
   }
+  void SetExpert(PackedExperts* experts, int64_t expert, const ExpertSource* source) override {
+    static_cast<ReferenceExperts*>(experts)->Set(expert, source);
+  }
 
   void Embed(const EmbedOp& op) override {
     const auto element = static_cast<int64_t>(DTypeSize(op.table.dtype));

@@ -35,12 +35,15 @@ void NormRow(const NormSpec& spec, const float* x, int64_t n, const float* weigh
   }
 }
 
-void RotationAt(const RopeSpec& rope, int64_t position, float* cos, float* sin) {
-  for (size_t j = 0; j < rope.inv_freq.size(); ++j) {
+void RotationAt(const RopeSpec& rope, int64_t position, float* cos, float* sin, bool long_context) {
+  const bool use_long = long_context && rope.original_positions > 0;
+  const std::vector<double>& frequencies = use_long ? rope.long_inv_freq : rope.inv_freq;
+  const double scale = use_long ? rope.long_cos_sin_scale : rope.cos_sin_scale;
+  for (size_t j = 0; j < frequencies.size(); ++j) {
     // The angle is rounded to float32 as the reference implementations do; its sine is then taken exactly.
-    const float angle = static_cast<float>(position) * static_cast<float>(rope.inv_freq[j]);
-    cos[j] = static_cast<float>(std::cos(static_cast<double>(angle)) * rope.cos_sin_scale);
-    sin[j] = static_cast<float>(std::sin(static_cast<double>(angle)) * rope.cos_sin_scale);
+    const float angle = static_cast<float>(position) * static_cast<float>(frequencies[j]);
+    cos[j] = static_cast<float>(std::cos(static_cast<double>(angle)) * scale);
+    sin[j] = static_cast<float>(std::sin(static_cast<double>(angle)) * scale);
   }
 }
 

@@ -70,8 +70,8 @@ inline void StoreAct(DType act, std::byte* row, int64_t i, float value) {
 // out may equal x. weight, bias: [n] or null.
 void NormRow(const NormSpec& spec, const float* x, int64_t n, const float* weight, const float* bias, float* out);
 
-// cos and sin [rotary_dim / 2] of a position.
-void RotationAt(const RopeSpec& rope, int64_t position, float* cos, float* sin);
+// cos and sin [rotary_dim / 2] of a position; long_context: of a sequence that is (RopeSpec::original_positions).
+void RotationAt(const RopeSpec& rope, int64_t position, float* cos, float* sin, bool long_context = false);
 
 // Rotates the first 2·half dims of one head in place; cos, sin: [half].
 void RotateHead(RopeSpec::Layout layout, const float* cos, const float* sin, int64_t half, float* head);

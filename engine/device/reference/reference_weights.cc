@@ -36,7 +36,7 @@ ReferenceMatrix::ReferenceMatrix(std::span<const WeightSource> parts, DType form
   }
 }
 
-ReferenceExperts::ReferenceExperts(std::span<const ExpertSource> experts, bool gated, DType format,
+ReferenceExperts::ReferenceExperts(std::span<const ExpertSource> experts, bool /*gated*/, DType format,
                                    const std::function<void(int64_t)>& release) {
   MOE_CHECK(!experts.empty());
   num_experts_ = static_cast<int64_t>(experts.size());
@@ -44,14 +44,25 @@ ReferenceExperts::ReferenceExperts(std::span<const ExpertSource> experts, bool g
   intermediate_ = experts[0].up.rows;
   format_ = format;
   for (int64_t e = 0; e < num_experts_; ++e) {
-    Expert packed;
-    if (gated) packed.gate = std::make_unique<ReferenceMatrix>(std::span(&experts[e].gate, 1), format);
-    packed.up = std::make_unique<ReferenceMatrix>(std::span(&experts[e].up, 1), format);
-    packed.down = std::make_unique<ReferenceMatrix>(std::span(&experts[e].down, 1), format);
-    bytes_ += (gated ? packed.gate->bytes() : 0) + packed.up->bytes() + packed.down->bytes();
-    experts_.push_back(std::move(packed));
+    experts_.emplace_back();
+    if (!experts[e].held) continue;
+    Set(e, &experts[e]);
     if (release) release(e);
   }
+}
+
+void ReferenceExperts::Set(int64_t e, const ExpertSource* source) {
+  Expert& expert = experts_[e];
+  for (const auto* matrix : {&expert.gate, &expert.up, &expert.down}) {
+    if (*matrix != nullptr) bytes_ -= (*matrix)->bytes();
+  }
+  expert = {};
+  if (source == nullptr) return;
+  if (source->gate.data != nullptr)
+    expert.gate = std::make_unique<ReferenceMatrix>(std::span(&source->gate, 1), format_);
+  expert.up = std::make_unique<ReferenceMatrix>(std::span(&source->up, 1), format_);
+  expert.down = std::make_unique<ReferenceMatrix>(std::span(&source->down, 1), format_);
+  bytes_ += (expert.gate != nullptr ? expert.gate->bytes() : 0) + expert.up->bytes() + expert.down->bytes();
 }
 
 }  // namespace moe

@@ -35,6 +35,8 @@ class ReferenceExperts : public PackedExperts {
     std::unique_ptr<ReferenceMatrix> down;  // [W, I]
   };
   const Expert& expert(int64_t e) const { return experts_[e]; }
+  // Backend::SetExpert.
+  void Set(int64_t e, const ExpertSource* source);
 
  private:
   std::vector<Expert> experts_;

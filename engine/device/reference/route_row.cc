@@ -90,6 +90,15 @@ void Scores(const RouterSpec& spec, std::vector<float>& values) {
 
 }  // namespace
 
+float WeightNorm(const float* weights, int64_t count, float order) {
+  double sum = 0;
+  for (int64_t k = 0; k < count; ++k) {
+    const double size = std::fabs(static_cast<double>(weights[k]));
+    sum = std::isinf(order) ? std::max(sum, size) : sum + std::pow(size, static_cast<double>(order));
+  }
+  return static_cast<float>(std::isinf(order) ? sum : std::pow(sum, 1 / static_cast<double>(order)));
+}
+
 void RouteRow(const RouterSpec& spec, std::span<const float> logits, const float* logit_bias, const float* select_bias,
               const float* expert_scale, int64_t top_k, int32_t* ids, float* weights, RouteScratch& s,
               const int32_t* given) {
@@ -125,7 +134,7 @@ void RouteRow(const RouterSpec& spec, std::span<const float> logits, const float
     const int64_t e = given != nullptr ? given[k] : Best(s.score, {s.taken.data(), static_cast<size_t>(num_experts)});
     s.taken[e] = 1;
     ids[k] = static_cast<int32_t>(e);
-    weights[k] = s.probability[e];
+    weights[k] = spec.others_weigh_zero && s.score[e] == kDropped ? 0.0f : s.probability[e];
   }
   if (over_chosen) {
     float max = kDropped;
@@ -140,6 +149,7 @@ void RouteRow(const RouterSpec& spec, std::span<const float> logits, const float
     float sum = 0;
     for (int64_t k = 0; k < top_k; ++k) sum += weights[k];
     sum = std::max(sum + spec.normalize_eps, spec.normalize_min);
+    if (spec.normalize_order != 1) sum = WeightNorm(weights, top_k, spec.normalize_order);
     for (int64_t k = 0; k < top_k; ++k) weights[k] /= sum;
   }
   for (int64_t k = 0; expert_scale != nullptr && k < top_k; ++k) weights[k] *= expert_scale[ids[k]];

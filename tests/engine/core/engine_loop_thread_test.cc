@@ -143,6 +143,8 @@ TEST(LoopThread, StatsNeverWaitForAStepAndIdleSleeps) {
 
 // Answers at once, to measure what the loop itself takes.
 struct InstantRanks : RankLink {
+  void Rebalance(const std::vector<std::vector<uint64_t>>&, int64_t, std::function<void(const Status&)>) override {}
+  std::shared_ptr<const std::vector<ExpertPlacement>> Placements() const override { return nullptr; }
   double inside = 0;
   std::vector<int64_t> expert_tokens;
   int num_ranks() const override { return 1; }

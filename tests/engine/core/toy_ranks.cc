@@ -22,6 +22,8 @@ uint64_t PrefixHash(const std::vector<int32_t>& tokens, int64_t count) {
 
 namespace {
 
+constexpr uint64_t kGarbage = 0xdeadbeefdeadbeefull;  // no hash of tokens, as far as anybody will see
+
 // Behind tokens[0, count), whose hash is `prefix`.
 int32_t TokenFor(const std::vector<int32_t>& tokens, int64_t count, uint64_t prefix, uint64_t seed, uint32_t choice) {
   const uint64_t random = Hash(Hash(prefix, seed), choice) >> 20;
@@ -80,32 +82,103 @@ Undisturbed RunAlone(const Request& request, uint32_t choice, int64_t max_model_
   return out;
 }
 
-ToyRanks::ToyRanks(const SchedulerOptions& options) : options_(options), ranks_(options.num_ranks) {
-  for (Rank& rank : ranks_) {
-    rank.cache.assign(options.blocks_per_rank, std::vector<uint64_t>(kKvBlockTokens));
-    rank.states.resize(options.state_slots_per_rank);
-    rank.snapshots.resize(options.snapshot_slots_per_rank);
+ToyRank::ToyRank(const SchedulerOptions& options, std::vector<std::string>* mistakes)
+    : options_(options), mistakes_(mistakes) {
+  cache_.assign(options.blocks_per_rank, std::vector<uint64_t>(kKvBlockTokens));
+  states_.resize(options.state_slots_per_rank);
+  snapshots_.resize(options.snapshot_slots_per_rank);
+}
+
+void ToyRank::Mistake(const std::string& what) const {
+  if (mistakes_->size() < 10) mistakes_->push_back(what);
+}
+
+ToyRank::Rows ToyRank::Begin(const RankPlan& plan) {
+  for (SequenceId id : plan.drop) {
+    if (known_.erase(id) != 1) Mistake("dropped twice or never known");
   }
+  for (const SequenceInit& init : plan.admit) {
+    if (!known_.emplace(init.id, Known{init}).second) Mistake("admitted twice");
+    if (init.state_slot >= 0) {
+      states_[init.state_slot] = init.state_snapshot >= 0 ? snapshots_[init.state_snapshot] : State{};
+    }
+  }
+  std::set<int32_t> slots;
+  for (const auto& [id, s] : known_) {
+    if (s.init.state_slot >= 0 && !slots.insert(s.init.state_slot).second) Mistake("a state slot has two owners");
+  }
+  int64_t with_guesses = 0;
+  for (const SlicePlan& slice : plan.slices) with_guesses += slice.draft.empty() ? 0 : 1;
+  if (options_.speculation.rolls_back && with_guesses > options_.speculation.slices_per_rank) {
+    Mistake("more slices with guesses than states can be saved");
+  }
+  Rows rows;
+  undo_.clear();
+  std::set<SequenceId> seen;
+  for (const SlicePlan& slice : plan.slices) {
+    if (!seen.insert(slice.id).second) Mistake("two slices of one sequence");
+    const auto it = known_.find(slice.id);
+    if (it == known_.end()) {
+      Mistake(Cat("slice of unknown sequence ", slice.id));
+      continue;
+    }
+    Known& s = it->second;
+    // One that comes (back) in this step and finds all but its last token cached was not running: nobody reads it
+    // now.
+    const auto drafted = static_cast<int64_t>(slice.draft.size());
+    const bool decodes =
+        !s.fresh && ((slice.count - drafted == 1 && slice.sample) || s.replays) && slice.first_pos >= s.init.prompt_len;
+    (decodes ? rows.decoding : rows.others) += slice.count;
+
+    undo_.push_back({slice.id, s.init.tokens.size(), s.computed, s.fresh, s.replays});
+    s.init.tokens.insert(s.init.tokens.end(), slice.draft.begin(), slice.draft.end());
+    s.blocks.insert(s.blocks.end(), slice.new_blocks.begin(), slice.new_blocks.end());
+    const int64_t end = slice.first_pos + slice.count;
+    for (int64_t p = slice.first_pos; p < end && p / kKvBlockTokens < static_cast<int64_t>(s.blocks.size()); ++p) {
+      cache_[s.blocks[p / kKvBlockTokens]][p % kKvBlockTokens] = kGarbage;
+    }
+  }
+  return rows;
 }
 
-void ToyRanks::Mistake(const std::string& what) {
-  if (mistakes_.size() < 10) mistakes_.push_back(Cat("step ", steps_, ": ", what));
+RankResult ToyRank::Finish(const RankPlan& plan) {
+  RankResult out;
+  for (const SlicePlan& slice : plan.slices) out.slices.push_back(RunSlice(slice));
+  out.expert_tokens.assign(kLayers * kExperts, 1);
+  out.rows_computed = kLayers * kExperts;
+  return out;
 }
 
-SliceResult ToyRanks::RunSlice(Rank& rank, const SlicePlan& slice) {
+void ToyRank::Undo() {
+  for (const Before& before : undo_) {
+    const auto it = known_.find(before.id);
+    if (it == known_.end()) continue;
+    Known& s = it->second;
+    s.init.tokens.resize(before.tokens);
+    s.computed = before.computed;
+    s.fresh = before.fresh;
+    s.replays = before.replays;
+  }
+  undo_.clear();
+}
+
+void ToyRank::Forget() {
+  known_.clear();
+  undo_.clear();
+  for (std::vector<uint64_t>& block : cache_) std::fill(block.begin(), block.end(), kGarbage);
+  std::fill(states_.begin(), states_.end(), State{kGarbage, -1});
+  std::fill(snapshots_.begin(), snapshots_.end(), State{kGarbage, -1});
+}
+
+SliceResult ToyRank::RunSlice(const SlicePlan& slice) {
   SliceResult result;
   result.id = slice.id;
-  const auto it = rank.known.find(slice.id);
-  if (it == rank.known.end()) {
-    Mistake(Cat("slice of unknown sequence ", slice.id));
-    return result;
-  }
+  const auto it = known_.find(slice.id);
+  if (it == known_.end()) return result;  // Begin has said so
   Known& s = it->second;
   SequenceInit& init = s.init;
   const auto drafted = static_cast<int64_t>(slice.draft.size());
-  init.tokens.insert(init.tokens.end(), slice.draft.begin(), slice.draft.end());
   const auto known = static_cast<int64_t>(init.tokens.size());
-  s.blocks.insert(s.blocks.end(), slice.new_blocks.begin(), slice.new_blocks.end());
   const int64_t end = slice.first_pos + slice.count;
   if (slice.count - drafted < 1) Mistake("empty slice");
   if (drafted > 0 && slice.first_pos < init.prompt_len) Mistake("guesses behind a prompt slice");
@@ -126,13 +199,13 @@ SliceResult ToyRanks::RunSlice(Rank& rank, const SlicePlan& slice) {
   s.fresh = false;
 
   uint64_t hash = 7;
-  State* state = init.state_slot >= 0 ? &rank.states[init.state_slot] : nullptr;
+  State* state = init.state_slot >= 0 ? &states_[init.state_slot] : nullptr;
   const State before = state != nullptr ? *state : State{};
   const bool rolls_back = options_.speculation.rolls_back;
   int64_t kept = end - drafted;  // positions below it belong to the sequence
   for (int64_t p = 0; p < end; ++p) {
     hash = Hash(hash, static_cast<uint64_t>(init.tokens[p]));
-    uint64_t& entry = rank.cache[s.blocks[p / kKvBlockTokens]][p % kKvBlockTokens];
+    uint64_t& entry = cache_[s.blocks[p / kKvBlockTokens]][p % kKvBlockTokens];
     if (p < slice.first_pos) {
       if (entry != hash) Mistake(Cat("cache of sequence ", slice.id, " is wrong at position ", p));
       if (state != nullptr && p + 1 == slice.first_pos && (state->hash != hash || state->position != p + 1)) {
@@ -154,7 +227,7 @@ SliceResult ToyRanks::RunSlice(Rank& rank, const SlicePlan& slice) {
     if (p + 1 < end && drawn.id == init.tokens[p + 1]) ++kept;
   }
   if (state != nullptr) *state = {hash, end};
-  if (slice.save_snapshot >= 0) rank.snapshots[slice.save_snapshot] = *state;
+  if (slice.save_snapshot >= 0) snapshots_[slice.save_snapshot] = *state;
   guesses_ += drafted;
   accepted_ += result.accepted();
   const bool taken_back = kept < end && rolls_back;
@@ -168,59 +241,54 @@ SliceResult ToyRanks::RunSlice(Rank& rank, const SlicePlan& slice) {
   return result;
 }
 
+std::string CheckRows(const SchedulerOptions& options, const ToyRank::Rows& rows) {
+  if (rows.decoding + rows.others == 0) return "a step without work";
+  if (rows.decoding + rows.others > options.max_num_batched_tokens) return "step over max_num_batched_tokens";
+  if (rows.decoding > 0 && rows.others > std::max(options.prefill_chunk_tokens, options.prompt_multiple)) {
+    return Cat("prefill part of ", rows.others, " tokens beside decoding sequences");
+  }
+  return "";
+}
+
+ToyRanks::ToyRanks(const SchedulerOptions& options) : options_(options) {
+  for (int r = 0; r < options.num_ranks; ++r) ranks_.emplace_back(options, &mistakes_);
+}
+
 StatusOr<StepResult> ToyRanks::Step(const StepPlan& plan) {
   ++steps_;
   if (on_plan) on_plan(plan);
   StepResult result;
   result.step = plan.step;
-  if (static_cast<int>(plan.ranks.size()) != options_.num_ranks) Mistake("not every rank has a plan");
-  int64_t decoding = 0, others = 0;
+  if (plan.ranks.size() != ranks_.size()) {
+    mistakes_.push_back("not every rank has a plan");
+    return result;
+  }
+  ToyRank::Rows rows;
   for (size_t r = 0; r < plan.ranks.size(); ++r) {
-    Rank& rank = ranks_[r];
-    for (SequenceId id : plan.ranks[r].drop) {
-      if (rank.known.erase(id) != 1) Mistake("dropped twice or never known");
-    }
-    for (const SequenceInit& init : plan.ranks[r].admit) {
-      if (!rank.known.emplace(init.id, Known{init}).second) Mistake("admitted twice");
-      if (init.state_slot >= 0) {
-        rank.states[init.state_slot] = init.state_snapshot >= 0 ? rank.snapshots[init.state_snapshot] : State{};
-      }
-    }
-    std::set<int32_t> slots;
-    for (const auto& [id, s] : rank.known) {
-      if (s.init.state_slot >= 0 && !slots.insert(s.init.state_slot).second) Mistake("a state slot has two owners");
-    }
-    int64_t with_guesses = 0;
-    for (const SlicePlan& slice : plan.ranks[r].slices) with_guesses += slice.draft.empty() ? 0 : 1;
-    if (options_.speculation.rolls_back && with_guesses > options_.speculation.slices_per_rank) {
-      Mistake("more slices with guesses than states can be saved");
-    }
-    std::set<SequenceId> seen;
-    RankResult& out = result.ranks.emplace_back();
-    for (const SlicePlan& slice : plan.ranks[r].slices) {
-      if (!seen.insert(slice.id).second) Mistake("two slices of one sequence");
-      const auto it = rank.known.find(slice.id);
-      // One that comes (back) in this step and finds all but its last token cached was not running: nobody reads it
-      // now.
-      const auto drafted = static_cast<int64_t>(slice.draft.size());
-      const bool decodes = it != rank.known.end() && !it->second.fresh &&
-                           ((slice.count - drafted == 1 && slice.sample) || it->second.replays) &&
-                           slice.first_pos >= it->second.init.prompt_len;
-      (decodes ? decoding : others) += slice.count;
-      out.slices.push_back(RunSlice(rank, slice));
-    }
-    out.expert_tokens.assign(kLayers * kExperts, 1);
+    const ToyRank::Rows part = ranks_[r].Begin(plan.ranks[r]);
+    rows.decoding += part.decoding;
+    rows.others += part.others;
+    result.ranks.push_back(ranks_[r].Finish(plan.ranks[r]));
   }
-  if (decoding + others == 0) Mistake("a step without work");
-  if (decoding + others > options_.max_num_batched_tokens) Mistake("step over max_num_batched_tokens");
-  if (decoding > 0 && others > std::max(options_.prefill_chunk_tokens, options_.prompt_multiple)) {
-    Mistake(Cat("prefill part of ", others, " tokens beside decoding sequences"));
-  }
+  if (const std::string wrong = CheckRows(options_, rows); !wrong.empty()) mistakes_.push_back(wrong);
   if (during_step) {
     Status status = during_step();
     if (!status.ok()) return status;
   }
+  if (on_result) on_result(result);
   return result;
+}
+
+int64_t ToyRanks::guesses() const {
+  int64_t sum = 0;
+  for (const ToyRank& rank : ranks_) sum += rank.guesses();
+  return sum;
+}
+
+int64_t ToyRanks::accepted() const {
+  int64_t sum = 0;
+  for (const ToyRank& rank : ranks_) sum += rank.accepted();
+  return sum;
 }
 
 }  // namespace moe::toy

@@ -38,17 +38,25 @@ struct Undisturbed {
 };
 Undisturbed RunAlone(const Request& request, uint32_t choice, int64_t max_model_len);
 
-class ToyRanks : public RankLink {
+// One rank. A step has two halves, as a real one has: Begin does what comes before the first exchange and leaves
+// garbage where the slices will write; Finish computes. A step that is abandoned in between, or behind Finish, is taken
+// back with Undo, or all is forgotten.
+class ToyRank {
  public:
-  explicit ToyRanks(const SchedulerOptions& options);
+  struct Rows {
+    int64_t decoding = 0;
+    int64_t others = 0;
+  };
 
-  int num_ranks() const override { return options_.num_ranks; }
-  StatusOr<StepResult> Step(const StepPlan& plan) override;
+  // `mistakes` outlives this; ten are noted at most.
+  ToyRank(const SchedulerOptions& options, std::vector<std::string>* mistakes);
 
-  std::function<Status()> during_step;  // messages that come while a step runs; an error fails it
-  std::function<void(const StepPlan&)> on_plan;
-  const std::vector<std::string>& mistakes() const { return mistakes_; }
-  int64_t steps() const { return steps_; }
+  Rows Begin(const RankPlan& plan);
+  RankResult Finish(const RankPlan& plan);
+  void Undo();    // RankWorker::UndoStep
+  void Forget();  // RankWorker::ForgetSequences; and caches hold garbage
+
+  void Mistake(const std::string& what) const;
   int64_t guesses() const { return guesses_; }
   int64_t accepted() const { return accepted_; }
 
@@ -64,23 +72,58 @@ class ToyRanks : public RankLink {
     uint64_t hash = 0;
     int64_t position = 0;
   };
-  struct Rank {
-    std::map<SequenceId, Known> known;
-    std::vector<std::vector<uint64_t>> cache;  // [blocks][kKvBlockTokens]
-    std::vector<State> states;                 // by slot
-    std::vector<State> snapshots;              // by snapshot slot
+  // What Begin and Finish change of a sequence.
+  struct Before {
+    SequenceId id = 0;
+    size_t tokens = 0;
+    int64_t computed = 0;
+    bool fresh = true;
+    bool replays = false;
   };
 
-  void Mistake(const std::string& what);
-  SliceResult RunSlice(Rank& rank, const SlicePlan& slice);
+  SliceResult RunSlice(const SlicePlan& slice);
 
-  SchedulerOptions options_;
-  std::vector<Rank> ranks_;
-  std::vector<std::string> mistakes_;
-  int64_t steps_ = 0;
+  const SchedulerOptions options_;
+  std::vector<std::string>* const mistakes_;
+  std::map<SequenceId, Known> known_;
+  std::vector<std::vector<uint64_t>> cache_;  // [blocks][kKvBlockTokens]
+  std::vector<State> states_;                 // by slot
+  std::vector<State> snapshots_;              // by snapshot slot
+  std::vector<Before> undo_;
   int64_t guesses_ = 0;
   int64_t accepted_ = 0;
 };
+
+class ToyRanks : public RankLink {
+ public:
+  explicit ToyRanks(const SchedulerOptions& options);
+
+  int num_ranks() const override { return options_.num_ranks; }
+  StatusOr<StepResult> Step(const StepPlan& plan) override;
+  void Rebalance(const std::vector<std::vector<uint64_t>>&, int64_t, std::function<void(const Status&)> done) override {
+    done(absl::OkStatus());
+  }
+  std::shared_ptr<const std::vector<ExpertPlacement>> Placements() const override {
+    return std::make_shared<const std::vector<ExpertPlacement>>();
+  }
+
+  std::function<Status()> during_step;  // messages that come while a step runs; an error fails it
+  std::function<void(const StepPlan&)> on_plan;
+  std::function<void(StepResult&)> on_result;
+  const std::vector<std::string>& mistakes() const { return mistakes_; }
+  int64_t steps() const { return steps_; }
+  int64_t guesses() const;
+  int64_t accepted() const;
+
+ private:
+  SchedulerOptions options_;
+  std::vector<std::string> mistakes_;
+  std::vector<ToyRank> ranks_;
+  int64_t steps_ = 0;
+};
+
+// What a whole step must be like; "" or what is wrong.
+std::string CheckRows(const SchedulerOptions& options, const ToyRank::Rows& rows);
 
 }  // namespace moe::toy
 

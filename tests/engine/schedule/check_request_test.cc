@@ -47,7 +47,7 @@ TEST(CheckRequest, GoodOnes) {
 }
 
 TEST(CheckRequest, NamesFieldValueAndRange) {
-  for (float t : {-1.0f, std::nanf(""), kInf, -kInf}) {  // FR-051
+  for (float t : {-1.0f, std::nanf(""), kInf, -kInf}) {
     ExpectBad("temperature", [&](Request& r) { r.sampling.temperature = t; });
   }
   ExpectBad("top_p is 0", [](Request& r) { r.sampling.top_p = 0; });
@@ -70,13 +70,13 @@ TEST(CheckRequest, NamesFieldValueAndRange) {
   ExpectBad("prompt[0] is -1", [](Request& r) { r.prompt[0] = -1; });
 }
 
-TEST(CheckRequest, Fr055StopIdsOutsideTheVocabulary) {
+TEST(CheckRequest, StopIdsOutsideTheVocabulary) {
   for (int32_t id : {64, -1, 2147483647}) {
     ExpectBad("stop_token_ids[1]", [&](Request& r) { r.stop_token_ids = {5, id}; });
   }
 }
 
-TEST(CheckRequest, Fr063And065LengthLimits) {
+TEST(CheckRequest, LengthLimits) {
   Request r = Good();
   r.prompt.assign(6, 1);
   for (int64_t max_new : {int64_t{2147483647}, int64_t{4294967295}, std::numeric_limits<int64_t>::max()}) {

@@ -288,7 +288,7 @@ TEST(Drafting, APreemptedSequenceForgetsItsReplay) {
   const SequenceId id = s.Add(MakeRequest(4), 0, 0);
   Finish(s, PlanWithGuesses(s, id), 0);
   EXPECT_GT(s.Find(id)->replay, 0);
-  s.Abandon();
+  s.ForgetRanks();
   EXPECT_EQ(s.Find(id)->replay, 0);
   auto slices = Plan(s);
   EXPECT_EQ(slices[id].first_pos, 0);

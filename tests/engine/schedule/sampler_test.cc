@@ -173,7 +173,7 @@ TEST(TopSelect, EqualsAFullSort) {
   }
 }
 
-TEST(Sampler, Fr051VerySmallTemperatures) {
+TEST(Sampler, VerySmallTemperatures) {
   const Row row = MakeRow({12.5f, 3.25f, 1.75f, -2.0f});
   for (float t : {1e-5f, 1e-38f, 1e-45f, 0.0f}) {
     for (uint64_t seed = 0; seed < 50; ++seed) {
@@ -185,7 +185,7 @@ TEST(Sampler, Fr051VerySmallTemperatures) {
   }
 }
 
-TEST(Sampler, Fr053TopKBeyondTheVocabulary) {
+TEST(Sampler, TopKBeyondTheVocabulary) {
   const Row row = MakeRow({1, 3, 2, 0});
   const std::map<uint32_t, std::vector<int32_t>> kept = {
       {1, {1}}, {2, {1, 2}}, {4, {0, 1, 2, 3}}, {5, {0, 1, 2, 3}}, {5000000, {0, 1, 2, 3}}, {0, {0, 1, 2, 3}}};
@@ -224,7 +224,7 @@ TEST(Sampler, TopKTiesKeepTheLowestIds) {
   }
 }
 
-TEST(Sampler, Fr057MinNewTokensBlocksEveryEndId) {
+TEST(Sampler, MinNewTokensBlocksEveryEndId) {
   SamplingParams p;
   p.temperature = 0;
   p.logit_bias = {{2, 90.0f}};
@@ -243,7 +243,7 @@ TEST(Sampler, Fr057MinNewTokensBlocksEveryEndId) {
   EXPECT_EQ(One(init, row), 2);
 }
 
-TEST(Sampler, Fr059DrawDependsOnSeedChoiceAndIndexOnly) {
+TEST(Sampler, DrawDependsOnSeedChoiceAndIndexOnly) {
   SamplingParams p;
   p.seed = 1234;
   p.temperature = 0.7f;
@@ -272,7 +272,7 @@ TEST(Sampler, Fr059DrawDependsOnSeedChoiceAndIndexOnly) {
   EXPECT_NE(ids, ids1);
 }
 
-TEST(Sampler, Fr061BannedTokensAreSafe) {
+TEST(Sampler, BannedTokensAreSafe) {
   const Row row = MakeRow({-kInf, 2, 1});
   SamplingParams greedy;
   greedy.temperature = 0;

@@ -69,6 +69,43 @@ TEST(Scheduler, ChunksAPromptBesideDecodingOnes) {
   EXPECT_EQ(slices[large].count, 1);
 }
 
+TEST(Scheduler, LongContextsAreAmongThemselves) {
+  SchedulerOptions o = Options();
+  o.long_context_border = 100;
+  Scheduler s(o);
+  const auto add = [&](int64_t prompt, int64_t max_new) {
+    auto request = std::make_shared<Request>(*MakeRequest(prompt));
+    request->max_new_tokens = max_new;
+    return s.Add(request, 0, 0);
+  };
+  // What counts is how long it may become, within max_model_len.
+  const SequenceId below = add(64, 36);
+  EXPECT_FALSE(s.Find(below)->long_context);
+  StepPlan plan;
+  ASSERT_TRUE(s.Plan(plan));
+  EXPECT_FALSE(plan.ranks[0].admit[0].long_context);
+  Finish(s, plan);
+  // The same prompt again: cached for one of the same kind, not for the other.
+  const SequenceId above = add(64, 37);
+  ASSERT_TRUE(s.Plan(plan));
+  EXPECT_EQ(Slices(plan)[above].first_pos, 0);
+  EXPECT_TRUE(plan.ranks[0].admit[0].long_context);
+  Finish(s, plan);
+  const SequenceId again = add(64, 20);
+  ASSERT_TRUE(s.Plan(plan));
+  EXPECT_EQ(Slices(plan)[again].first_pos, 32);
+  Finish(s, plan);
+  const SequenceId endless = add(64, 1000000);
+  ASSERT_TRUE(s.Plan(plan));
+  EXPECT_EQ(Slices(plan)[endless].first_pos, 32) << "with the other long one";
+  EXPECT_TRUE(s.Find(endless)->long_context);
+  Finish(s, plan);
+  // As it grows it stays what it was.
+  for (int i = 0; i < 30; ++i) Step(s);
+  EXPECT_FALSE(s.Find(below)->long_context);
+  EXPECT_GT(s.Find(below)->known(), 90);
+}
+
 TEST(Scheduler, PromptSlicesEndAtMultiples) {
   SchedulerOptions o = Options();
   o.prefix_cache = false;
@@ -277,21 +314,68 @@ TEST(Scheduler, AShortSharedPrefixDoesNotPileEverythingOnOneRank) {
   EXPECT_LE(on_first, 28);
 }
 
-TEST(Scheduler, AbandonedStepLeavesEverythingToBeDoneAgain) {
+TEST(Scheduler, AnAbandonedStepIsPlannedAgain) {
   Scheduler s(Options());
   const SequenceId a = s.Add(MakeRequest(40), 0, 0);
   Step(s);
   Step(s);
   StepPlan plan;
   ASSERT_TRUE(s.Plan(plan));
-  s.Abandon();
+  const SlicePlan before = Slices(plan)[a];
+  s.AbandonStep();
+  ASSERT_TRUE(s.Plan(plan));
+  EXPECT_TRUE(plan.ranks[0].drop.empty());
+  EXPECT_TRUE(plan.ranks[0].admit.empty());
+  EXPECT_EQ(Slices(plan)[a].first_pos, before.first_pos);
+  EXPECT_EQ(Slices(plan)[a].count, before.count);
+  EXPECT_TRUE(Slices(plan)[a].new_blocks.empty());  // the rank knows them
+  EXPECT_TRUE(Slices(plan)[a].sample);
+}
+
+TEST(Scheduler, SequencesOfALostRankAreComputedAnewElsewhere) {
+  SchedulerOptions o = Options();
+  o.num_ranks = 2;
+  Scheduler s(o);
+  const SequenceId a = s.Add(MakeRequest(40), 0, 0);
+  const SequenceId b = s.Add(MakeRequest(30, 60), 0, 0);
+  Step(s);
+  Step(s);
+  const int lost = s.Find(a)->rank;
+  ASSERT_NE(lost, s.Find(b)->rank);
+  StepPlan plan;
+  ASSERT_TRUE(s.Plan(plan));
+  s.AbandonStep();
+  s.LoseRank(lost);
+  EXPECT_EQ(s.num_running(), 1);
+  EXPECT_EQ(s.replays(), 1u);
+  EXPECT_EQ(s.rank_blocks(lost).used() + s.rank_blocks(lost).cached(), 0);
+  ASSERT_TRUE(s.Plan(plan));
+  EXPECT_TRUE(plan.ranks[lost].slices.empty());
+  EXPECT_TRUE(plan.ranks[lost].admit.empty());
+  ASSERT_EQ(plan.ranks[1 - lost].admit.size(), 1u);
+  EXPECT_EQ(plan.ranks[1 - lost].admit[0].tokens.size(), 42u);
+  EXPECT_EQ(Slices(plan)[a].first_pos, 0);
+  EXPECT_EQ(Slices(plan)[a].count, 40);
+  EXPECT_EQ(Slices(plan)[b].count, 1);  // goes on where it was
+  Finish(s, plan);
+  s.GainRank(lost);
+  const SequenceId c = s.Add(MakeRequest(20, 90), 0, 0);
+  ASSERT_TRUE(s.Plan(plan));
+  EXPECT_EQ(s.Find(c)->rank, lost);
+}
+
+TEST(Scheduler, ForgottenRanksStartEmpty) {
+  Scheduler s(Options());
+  const SequenceId a = s.Add(MakeRequest(40), 0, 0);
+  Step(s);
+  Step(s);
+  s.ForgetRanks();
   EXPECT_EQ(s.num_running(), 0);
   EXPECT_EQ(s.rank_blocks(0).used() + s.rank_blocks(0).cached(), 0);
+  StepPlan plan;
   ASSERT_TRUE(s.Plan(plan));
-  EXPECT_EQ(plan.ranks[0].drop, std::vector<SequenceId>{a});
   ASSERT_EQ(plan.ranks[0].admit.size(), 1u);
   EXPECT_EQ(plan.ranks[0].admit[0].tokens.size(), 42u);
-  EXPECT_EQ(Slices(plan)[a].first_pos, 0);
   EXPECT_EQ(Slices(plan)[a].count, 40);
 }
 

@@ -55,7 +55,7 @@ Outcome Slow(const std::string& text, const std::vector<std::string>& stops) {
   return out;
 }
 
-TEST(StopMatcher, Fr047OverSeveralPieces) {
+TEST(StopMatcher, StopStringOverSeveralPieces) {
   Outcome a = Feed({"An old li", "ght", "house", " here"}, {"ghthouse"});
   EXPECT_EQ(a.deltas, (std::vector<std::string>{"An old li", "", "", ""}));
   EXPECT_EQ(a.match, "ghthouse");
@@ -64,7 +64,7 @@ TEST(StopMatcher, Fr047OverSeveralPieces) {
   EXPECT_EQ(b.match, "##END");
 }
 
-TEST(StopMatcher, Fr049EarliestStartThenFirstToComplete) {
+TEST(StopMatcher, EarliestStartThenFirstToComplete) {
   Outcome a = Feed({"xEN", "DINGy"}, {"ENDING", "END"});
   EXPECT_EQ(a.deltas, (std::vector<std::string>{"x", ""}));
   EXPECT_EQ(a.match, "END");
@@ -94,6 +94,18 @@ TEST(StopMatcher, HoldsBackNoMoreThanNeeded) {
   EXPECT_EQ(m.Finish().text, "#");
   StopMatcher none({"", ""});
   EXPECT_EQ(none.Push("anything").text, "anything");
+}
+
+TEST(StopMatcher, PiecesThatDoNotCount) {
+  StopMatcher ends({"END", "x"});
+  EXPECT_FALSE(ends.Push("xEND a x", false).matched);
+  EXPECT_EQ(ends.Push("b").text, "xb") << "an occurrence that did not count is text";
+  EXPECT_TRUE(ends.Push("x").matched);
+  StopMatcher across({"END"});
+  EXPECT_EQ(across.Push("END EN", false).text, "END ");
+  const StopMatcher::Result result = across.Push("D");
+  EXPECT_TRUE(result.matched) << "what begins in a piece that does not count may end in one that does";
+  EXPECT_EQ(result.text, "");
 }
 
 TEST(StopMatcher, RandomTextsEqualTheSlowSearchHoweverCut) {

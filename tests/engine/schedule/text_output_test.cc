@@ -68,6 +68,25 @@ TEST_F(TextOutputTest, StopStringOverTokens) {
   }
 }
 
+TEST_F(TextOutputTest, StopStringsDoNotCountBeforeTheLeastNumberOfTokens) {
+  const std::vector<int32_t> ids = Encode("ROMEO: O, she doth teach the torches to burn bright!");
+  const std::string words = tokenizer_->Decode(ids, /*keep_special=*/false);
+  for (int64_t least = 0; least <= static_cast<int64_t>(ids.size()); ++least) {
+    TextOutput out(*tokenizer_, {.stop = {"o", "e"}, .min_tokens = least});
+    std::string joined;
+    int64_t tokens = 0;
+    for (size_t i = 0; i < ids.size() && !out.stopped(); ++i, ++tokens) joined += out.Push(ids[i], false);
+    joined += out.Finish();
+    // What the first `least` tokens say stays, then the first of the two letters ends the text.
+    const std::vector<int32_t> beginning(ids.begin(), ids.begin() + least);
+    const size_t first = tokenizer_->Decode(beginning, /*keep_special=*/false).size();
+    const size_t end = words.find_first_of("oe", first);
+    EXPECT_EQ(joined, words.substr(0, end)) << least;
+    EXPECT_EQ(out.stopped(), end != std::string::npos) << least;
+    EXPECT_TRUE(!out.stopped() || tokens > least) << tokens << " tokens, at least " << least;
+  }
+}
+
 TEST_F(TextOutputTest, TheEndTokenIsNotShown) {
   const std::vector<int32_t> ids = Encode("to burn");
   TextOutput ordinary(*tokenizer_, {});
