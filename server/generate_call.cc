@@ -15,8 +15,9 @@ constexpr std::chrono::seconds kSlowGrace{5};
 // Waiting deltas are merged up to this size: a message is several times larger in protobuf's hands than here, and a
 // stalled stream keeps one of them.
 constexpr int64_t kMergedBytes = 64 << 10;
-// So many positions may wait in any case: one with log-probabilities of the whole vocabulary may be a megabyte.
-constexpr int64_t kMinBacklogTokens = 16;
+// So many positions of every choice may wait in any case: one with log-probabilities of the whole vocabulary may be a
+// megabyte, and a step makes one of every choice.
+constexpr int64_t kMinBacklogTokens = 2;
 // One token id with its log-probability in protobuf.
 constexpr int64_t kAlternativeBytes = 12;
 
@@ -33,6 +34,10 @@ GenerateCall::GenerateCall(const Environment& environment, Method method, Genera
       num_choices_(spec.request.num_choices),
       spec_(std::move(spec)),
       outlet_(outlet) {}
+
+GenerateCall::~GenerateCall() {
+  SetBacklogLocked(0);
+}
 
 void GenerateCall::Start() {
   const bool scheduled = environment_.prompt_pool->TrySchedule([self = shared_from_this()] { self->EncodeAndSubmit(); },
@@ -219,17 +224,19 @@ void GenerateCall::MergeLocked(Delta delta) {
     return;
   }
   const int64_t bytes = delta.Bytes();
-  largest_delta_ = std::max(largest_delta_, bytes / std::max<int64_t>(1, static_cast<int64_t>(delta.tokens.size())));
+  if (!delta.tokens.empty() && delta.prompt_tokens.empty()) {
+    largest_token_ = std::max(largest_token_, bytes / static_cast<int64_t>(delta.tokens.size()));
+  }
   const auto last = std::find_if(outbox_.rbegin(), outbox_.rend(),
                                  [&](const Waiting& waiting) { return waiting.delta.choice == delta.choice; });
   if (last != outbox_.rend() && (!streaming() || last->bytes < kMergedBytes)) {
     last->delta.Append(std::move(delta));
     const int64_t added = bytes - static_cast<int64_t>(sizeof(Delta));
     last->bytes += added;
-    outbox_bytes_ += added;
+    SetBacklogLocked(outbox_bytes_ + added);
   } else {
     outbox_.push_back({std::move(delta), bytes});
-    outbox_bytes_ += bytes;
+    SetBacklogLocked(outbox_bytes_ + bytes);
   }
 }
 
@@ -247,7 +254,7 @@ void GenerateCall::PumpLocked() {
 void GenerateCall::SendNextLocked() {
   Waiting next = std::move(outbox_.front());
   outbox_.pop_front();
-  outbox_bytes_ -= next.bytes;
+  SetBacklogLocked(outbox_bytes_ - next.bytes);
   sending_ = true;
   sending_since_ = Clock::now();
   outlet_->Send(std::move(next.delta), usage_);
@@ -263,11 +270,29 @@ void GenerateCall::OnSent(bool ok, bool deadline_passed) {
   PumpLocked();
 }
 
+void GenerateCall::SetBacklogLocked(int64_t bytes) {
+  const int64_t change = bytes - std::exchange(outbox_bytes_, bytes);
+  if (streaming()) environment_.stream_backlog->fetch_add(change, std::memory_order_relaxed);
+}
+
+bool GenerateCall::BacklogTooLargeLocked() const {
+  const StreamLimits& limits = environment_.limits;
+  const int64_t least = kMinBacklogTokens * num_choices_ * largest_token_;
+  if (outbox_bytes_ <= std::max(limits.max_backlog_bytes, least)) return false;
+  return outbox_bytes_ > std::max(limits.hard_backlog_bytes, least) ||
+         environment_.stream_backlog->load(std::memory_order_relaxed) > limits.total_backlog_bytes;
+}
+
+bool GenerateCall::StalledLocked(Clock::time_point now) const {
+  if (!sending_) return false;
+  const StreamLimits& limits = environment_.limits;
+  const double taken_nothing = std::chrono::duration<double>(now - sending_since_).count();
+  return taken_nothing > limits.stall_seconds ||
+         (taken_nothing > limits.backlog_seconds && outbox_bytes_ > limits.max_backlog_bytes);
+}
+
 bool GenerateCall::DropIfSlowLocked() {
-  if (closed_ || !streaming() || !sending_) return false;
-  const int64_t limit =
-      std::max(environment_.limits.max_backlog_bytes, kMinBacklogTokens * num_choices_ * largest_delta_);
-  if (outbox_bytes_ <= limit) return false;
+  if (closed_ || !streaming() || !sending_ || !BacklogTooLargeLocked()) return false;
   slow_ = true;
   EndEarlyLocked(CancelCause::kSlowReader, SlowReaderError());
   return true;
@@ -283,7 +308,7 @@ void GenerateCall::CheckStall(Clock::time_point now) {
       if (overdue && !std::exchange(broken_, true)) outlet_->Break();
       return;
     }
-    if (!sending_ || now - sending_since_ <= limit) return;
+    if (!StalledLocked(now)) return;
     slow_ = true;
     EndEarlyLocked(CancelCause::kSlowReader, SlowReaderError());
   }
@@ -323,6 +348,7 @@ void GenerateCall::Detach() {
 void GenerateCall::EndEarlyLocked(CancelCause cause, const Status& status) {
   environment_.counters->Cancelled(cause);
   outbox_.clear();
+  SetBacklogLocked(0);
   result_.reset();
   CloseLocked(status);
 }
@@ -344,6 +370,7 @@ void GenerateCall::CloseLocked(const Status& status) {
   std::vector<Delta> rest;
   for (Waiting& waiting : outbox_) rest.push_back(std::move(waiting.delta));
   outbox_.clear();
+  SetBacklogLocked(0);
   environment_.counters->Finished(method_, static_cast<int>(status.code()));
   if (outlet_ != nullptr) outlet_->Finish(status, std::move(rest), usage_);
 }

@@ -3,13 +3,16 @@
 //
 //   Start → [prompt pool] encode → Engine::Submit → OnOutput [engine thread] → [output pool] text → CallOutlet::Send
 //
-// One message is in flight at most; what comes meanwhile is merged into few more. A client that does not read is cut
-// off with RESOURCE_EXHAUSTED: when more than StreamLimits.max_backlog_bytes wait (or sixteen positions, where those
-// with their log-probabilities are larger), or when a message is not taken for stall_seconds. Client gone, deadline,
-// abort, stop and errors all end in CloseLocked: once.
+// One message is in flight at most; what comes meanwhile is merged into few more and waits. A client that does not read
+// is cut off with RESOURCE_EXHAUSTED, by StreamLimits: when it has taken nothing for backlog_seconds and more than
+// max_backlog_bytes wait, or for stall_seconds whatever waits. One that pauses, or reads more slowly than its text is
+// made, may fall behind until hard_backlog_bytes wait (or two positions of every choice, where those with their
+// log-probabilities are larger), or total_backlog_bytes for all streams together. Client gone, deadline, abort, stop
+// and errors all end in CloseLocked: once.
 #ifndef MOE_SERVER_GENERATE_CALL_H_
 #define MOE_SERVER_GENERATE_CALL_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -53,12 +56,14 @@ class GenerateCall final : public ResponseSink, public std::enable_shared_from_t
     WorkPool* output_pool;
     ServerCounters* counters;
     StreamLimits limits;
+    std::atomic<int64_t>* stream_backlog;  // bytes that wait in all streams
     size_t max_waiting_prompts;
     int64_t max_message_bytes;
   };
 
   // `outlet` lives until Detach.
   GenerateCall(const Environment& environment, Method method, GenerateSpec spec, CallOutlet* outlet);
+  ~GenerateCall() override;
 
   const std::string& id() const { return id_; }
 
@@ -69,7 +74,7 @@ class GenerateCall final : public ResponseSink, public std::enable_shared_from_t
   void ClientGone(bool deadline_passed);
   // Ends with OK and kCancelled on the unfinished choices. True if the call was still going.
   bool Abort();
-  // Cuts off a client that does not read; called about once a second.
+  // Cuts off a client that does not read; called several times a second.
   void CheckStall(Clock::time_point now);
   // The outlet is about to die.
   void Detach();
@@ -92,6 +97,9 @@ class GenerateCall final : public ResponseSink, public std::enable_shared_from_t
   void PumpLocked();
   void SendNextLocked();
   bool DropIfSlowLocked();
+  bool BacklogTooLargeLocked() const;
+  bool StalledLocked(Clock::time_point now) const;
+  void SetBacklogLocked(int64_t bytes);
   void CloseLocked(const Status& status);
   void EndEarlyLocked(CancelCause cause, const Status& status);
   // After an early end, without the mutex: the engine is told to forget the request.
@@ -130,7 +138,7 @@ class GenerateCall final : public ResponseSink, public std::enable_shared_from_t
   CallUsage usage_;
   bool sending_ = false;
   Clock::time_point sending_since_;
-  int64_t largest_delta_ = 0;
+  int64_t largest_token_ = 0;  // bytes of a token with its log-probabilities
 };
 
 }  // namespace moe

@@ -14,14 +14,14 @@ std::string JoinHostPort(const std::string& host, int port) {
   return host.find(':') == std::string::npos ? Cat(host, ":", port) : Cat("[", host, "]:", port);
 }
 
-Status CheckListenAddress(const std::string& host, int port) {
+Status CheckListenAddress(const std::string& host, int port, const char* flag) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE;
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (error != 0) return InvalidError("--host: ", host, " is not an address of this machine: ", gai_strerror(error));
+  if (error != 0) return InvalidError(flag, ": ", host, " is not an address of this machine: ", gai_strerror(error));
   Status status;
   for (addrinfo* address = found; address != nullptr && status.ok(); address = address->ai_next) {
     const int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);

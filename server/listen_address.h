@@ -8,8 +8,8 @@
 
 namespace moe {
 
-// OK, or why this cannot be listened on: ALREADY_EXISTS or INVALID_ARGUMENT.
-Status CheckListenAddress(const std::string& host, int port);
+// OK, or why this cannot be listened on: ALREADY_EXISTS or INVALID_ARGUMENT. flag: where the host came from.
+Status CheckListenAddress(const std::string& host, int port, const char* flag = "--host");
 
 // Opens a connection and closes it again.
 void PokePort(const std::string& host, int port);

@@ -37,6 +37,8 @@ void WriteServer(const ServerCore& core, MetricWriter* out) {
     out->Counter("moe_requests_cancelled_total", "Generations ended before their time.",
                  AsDouble(counters.cancelled(static_cast<CancelCause>(i))), {{"cause", kCancelCauseNames[i]}});
   }
+  out->Gauge("moe_stream_backlog_bytes", "Output that waits because clients do not read their streams.",
+             AsDouble(core.stream_backlog()));
   out->Gauge("moe_ready", "1 while new requests are taken.", core.host().Serving() ? 1 : 0);
   out->Gauge("moe_model_load_progress_ratio", "How far the model is loaded.", core.host().progress().fraction);
 }
@@ -90,23 +92,23 @@ void WriteScheduler(const EngineStats& stats, const EngineInfo& info, MetricWrit
 
 void WriteExperts(const EngineStats& stats, bool per_expert, MetricWriter* out) {
   std::vector<ExpertLoad> loads;
-  for (const MoeLayerStats& layer : stats.moe_layers) loads.push_back(MeasureExpertLoad(layer, stats.ranks));
+  for (size_t l = 0; l < stats.moe_layers.size(); ++l) {
+    loads.push_back(MeasureExpertLoad(stats.moe_layers[l], PlacementOf(stats, l)));
+  }
   const auto name = [&](size_t i) { return std::to_string(stats.moe_layers[i].layer); };
   const char* tokens = "moe_expert_tokens_total";
-  const char* help = "Rows routed to experts, by layer and the rank that holds them.";
+  const char* help = "Rows routed to experts, by layer and by the rank that computed them, or by expert.";
   for (size_t i = 0; i < loads.size(); ++i) {
     if (!per_expert) {
-      for (size_t rank = 0; rank < loads[i].rank_tokens.size(); ++rank) {
-        out->Counter(tokens, help, AsDouble(loads[i].rank_tokens[rank]),
-                     {{"layer", name(i)}, {"rank", std::to_string(rank)}});
+      const std::vector<double>& ranks = stats.moe_layers[i].tokens_per_rank;
+      for (size_t rank = 0; rank < ranks.size(); ++rank) {
+        out->Counter(tokens, help, ranks[rank], {{"layer", name(i)}, {"rank", std::to_string(rank)}});
       }
       continue;
     }
     const std::vector<uint64_t>& counts = stats.moe_layers[i].tokens_per_expert;
     for (size_t e = 0; e < counts.size(); ++e) {
-      out->Counter(
-          tokens, help, AsDouble(counts[e]),
-          {{"layer", name(i)}, {"rank", std::to_string(loads[i].rank_of_expert[e])}, {"expert", std::to_string(e)}});
+      out->Counter(tokens, help, AsDouble(counts[e]), {{"layer", name(i)}, {"expert", std::to_string(e)}});
     }
   }
   for (size_t i = 0; i < loads.size(); ++i) {
@@ -125,6 +127,40 @@ void WriteExperts(const EngineStats& stats, bool per_expert, MetricWriter* out) 
     out->Gauge("moe_experts_unused", "Experts of the layer that were never chosen.", AsDouble(loads[i].unused),
                {{"layer", name(i)}});
   }
+}
+
+void WriteRanks(const EngineStats& stats, MetricWriter* out) {
+  const RankGroupStats& group = stats.group;
+  out->Gauge("moe_ranks", "Places for ranks (--expert-parallel-size).", stats.ranks);
+  out->Gauge("moe_ranks_alive", "Ranks that take part in steps.", AsDouble(group.ranks_alive));
+  out->Gauge("moe_rank_generation", "Number of the group of ranks; a new one is formed when a rank comes or is lost.",
+             AsDouble(group.generation));
+  out->Counter("moe_rank_recoveries_total", "Groups formed because a rank was lost.", AsDouble(group.recoveries));
+  out->Histogram("moe_rank_recovery_seconds", "From the sign of a rank's loss to the group without it.",
+                 group.recovery_seconds);
+  out->Counter("moe_sequences_replayed_total", "Sequences computed anew because their rank was lost.",
+               AsDouble(stats.replays));
+  for (size_t rank = 0; rank < stats.rank_expert_tokens.size(); ++rank) {
+    out->Counter("moe_rank_expert_rows_total", "Rows that a rank's experts computed, for all ranks.",
+                 AsDouble(stats.rank_expert_tokens[rank]), {{"rank", std::to_string(rank)}});
+  }
+  const ExchangeStats& exchange = stats.exchange;
+  const char* bytes = "moe_all_to_all_bytes_total";
+  const char* help = "Bytes that ranks sent to each other: numbers of rows, rows for experts, results.";
+  out->Counter(bytes, help, AsDouble(exchange.bytes_counts), {{"phase", "counts"}});
+  out->Counter(bytes, help, AsDouble(exchange.bytes_dispatch), {{"phase", "dispatch"}});
+  out->Counter(bytes, help, AsDouble(exchange.bytes_combine), {{"phase", "combine"}});
+  const char* seconds = "moe_all_to_all_seconds_total";
+  const char* seconds_help = "Time in exchanges, waiting for other ranks included, summed over the ranks.";
+  out->Counter(seconds, seconds_help, exchange.seconds_counts, {{"phase", "counts"}});
+  out->Counter(seconds, seconds_help, exchange.seconds_dispatch, {{"phase", "dispatch"}});
+  out->Counter(seconds, seconds_help, exchange.seconds_combine, {{"phase", "combine"}});
+  out->Counter("moe_all_to_all_rows_total", "Rows sent to other ranks for their experts.",
+               AsDouble(exchange.rows_sent));
+  out->Counter("moe_expert_rebalances_total", "Changes of the placement to even the load out.",
+               AsDouble(group.rebalances));
+  out->Counter("moe_experts_loaded_total", "Experts that a rank loaded because it did not hold them.",
+               AsDouble(group.experts_copied));
 }
 
 void WriteModel(const Engine& engine, MetricWriter* out) {
@@ -150,6 +186,7 @@ std::vector<prometheus::MetricFamily> Metrics::Collect() const {
     WriteRequests(stats, &out);
     WriteScheduler(stats, served->engine->info(), &out);
     WriteExperts(stats, per_expert_, &out);
+    WriteRanks(stats, &out);
   }
   std::vector<prometheus::MetricFamily> families = out.Take();
   MetricWriter process({}, &memory_);

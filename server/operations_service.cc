@@ -27,10 +27,20 @@ class OperationsService final : public v1::Operations::CallbackService {
     return Answer(core_, context, Method::kGetExpertPlacement, model.status());
   }
 
-  grpc::ServerUnaryReactor* RebalanceExperts(grpc::CallbackServerContext* context, const v1::RebalanceExpertsRequest*,
-                                             v1::ExpertPlacement*) override {
-    return Answer(core_, context, Method::kRebalanceExperts,
-                  UnsupportedError("this version does not move experts while it runs"));
+  // The answer comes when the new placement is in force, or will not be.
+  grpc::ServerUnaryReactor* RebalanceExperts(grpc::CallbackServerContext* context,
+                                             const v1::RebalanceExpertsRequest* request,
+                                             v1::ExpertPlacement* response) override {
+    const StatusOr<ServedModel*> model = core_->host().ForQuery("");
+    if (!model.ok()) return Answer(core_, context, Method::kRebalanceExperts, model.status());
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    Engine* engine = (*model)->engine.get();
+    engine->Rebalance(request->redundant_experts(), [this, reactor, response, engine](const Status& status) {
+      if (status.ok()) FillPlacement(engine->Stats(), response);
+      core_->counters().Finished(Method::kRebalanceExperts, static_cast<int>(status.code()));
+      reactor->Finish(ToGrpc(status));
+    });
+    return reactor;
   }
 
   // The answer comes when the drain has ended; a caller that leaves earlier does not stop it.

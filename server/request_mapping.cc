@@ -67,6 +67,7 @@ Status MapStopping(const v1::Stopping& from, const LoadedModel& model, const Req
   MOE_RETURN_IF_ERROR(
       CheckRange<int64_t>("stopping.min_new_tokens", from.min_new_tokens(), 0, request->max_new_tokens));
   request->min_new_tokens = from.min_new_tokens();
+  text->options.min_tokens = from.min_new_tokens();
   MOE_RETURN_IF_ERROR(CheckRange<int64_t>("stopping.stop count", from.stop_size(), 0, limits.max_stop_strings));
   for (int i = 0; i < from.stop_size(); ++i) {
     MOE_RETURN_IF_ERROR(CheckRange<int64_t>(Cat("stopping.stop[", i, "] length in bytes"),

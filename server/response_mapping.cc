@@ -5,7 +5,6 @@
 
 #include "loaders/model_loader.h"
 #include "moe/v1/inference.pb.h"
-#include "parallel/placement.h"
 #include "server/expert_load.h"
 
 namespace moe {
@@ -130,17 +129,21 @@ void FillLoad(const EngineStats& stats, const EngineInfo& info, v1::Load* load) 
 }
 
 void FillPlacement(const EngineStats& stats, v1::ExpertPlacement* placement) {
-  for (const MoeLayerStats& layer : stats.moe_layers) {
+  for (size_t l = 0; l < stats.moe_layers.size(); ++l) {
+    const MoeLayerStats& layer = stats.moe_layers[l];
+    const ExpertPlacement* where = PlacementOf(stats, l);
     v1::LayerPlacement* to = placement->add_layers();
     to->set_layer(static_cast<uint32_t>(layer.layer));
-    to->set_imbalance(MeasureExpertLoad(layer, stats.ranks).rank_imbalance);
-    const auto experts = static_cast<int64_t>(layer.tokens_per_expert.size());
-    const ExpertPlacement where = ExpertPlacement::Linear(experts, stats.ranks);
-    for (int64_t e = 0; e < experts; ++e) {
+    to->set_imbalance(MeasureExpertLoad(layer, where).rank_imbalance);
+    for (size_t e = 0; e < layer.tokens_per_expert.size(); ++e) {
       v1::ExpertReplicas* replicas = to->add_experts();
       replicas->set_expert(static_cast<uint32_t>(e));
       replicas->set_tokens(layer.tokens_per_expert[e]);
-      for (int32_t rank : where.RanksOf(e)) replicas->add_ranks(static_cast<uint32_t>(rank));
+      if (where == nullptr) {
+        replicas->add_ranks(0);
+        continue;
+      }
+      for (int32_t rank : where->RanksOf(static_cast<int64_t>(e))) replicas->add_ranks(static_cast<uint32_t>(rank));
     }
   }
 }

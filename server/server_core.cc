@@ -29,7 +29,8 @@ ServerCore::ServerCore(std::string name, const ServerOptions& options)
       prompt_pool_(std::max(2, PoolThreads())) {}
 
 GenerateCall::Environment ServerCore::CallEnvironment(ServedModel* model) {
-  return {model, &prompt_pool_, &output_pool_, &counters_, stream_limits_, max_waiting_prompts_, max_message_bytes_};
+  return {model,          &prompt_pool_,    &output_pool_,        &counters_,
+          stream_limits_, &stream_backlog_, max_waiting_prompts_, max_message_bytes_};
 }
 
 void ServerCore::Drain(double deadline_seconds, std::function<void(uint32_t, uint32_t)> done) {

@@ -4,6 +4,7 @@
 #ifndef MOE_SERVER_SERVER_CORE_H_
 #define MOE_SERVER_SERVER_CORE_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -34,6 +35,9 @@ class ServerCore {
   const ModelHost& host() const { return host_; }
   size_t max_waiting_prompts() const { return max_waiting_prompts_; }
 
+  // Bytes made for streams that wait because clients do not read.
+  int64_t stream_backlog() const { return stream_backlog_; }
+
   GenerateCall::Environment CallEnvironment(ServedModel* model);
 
   // Refuses new work, waits for the generations under way; after `deadline_seconds` (0: never) ends the rest as Abort
@@ -59,6 +63,7 @@ class ServerCore {
   const StreamLimits stream_limits_;
   const size_t max_waiting_prompts_;
   const int64_t max_message_bytes_;
+  std::atomic<int64_t> stream_backlog_{0};  // bytes that wait for clients to read them
   ServerCounters counters_;
   CallRegistry calls_;
   ModelHost host_;

@@ -8,6 +8,7 @@
 
 #include "engine/core/engine_options.h"
 #include "parallel/base/log.h"
+#include "server/ranks/rank_options.h"
 
 namespace moe {
 
@@ -21,10 +22,14 @@ struct RequestLimits {
   uint32_t max_chat_messages = 4096;
 };
 
-// What happens to a client that does not read its stream. See GenerateCall.
+// How long, and with how much, a stream waits for a client that does not read it; then the request is cancelled with
+// RESOURCE_EXHAUSTED. See GenerateCall.
 struct StreamLimits {
-  int64_t max_backlog_bytes = 512 << 10;
-  double stall_seconds = 60;  // a message that nobody took for this long
+  int64_t max_backlog_bytes = 512 << 10;             // with more than this waiting, …
+  double backlog_seconds = 10;                       // … a client has to take something within this time
+  int64_t hard_backlog_bytes = 64 << 20;             // of one stream, however lively its client
+  int64_t total_backlog_bytes = int64_t{512} << 20;  // of all streams: then those above max_backlog_bytes go
+  double stall_seconds = 60;                         // a message that nobody took for this long, whatever waits
 };
 
 struct ServerOptions {
@@ -39,6 +44,7 @@ struct ServerOptions {
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kText;
   EngineOptions engine;
+  RankOptions ranks;
   RequestLimits limits;
   StreamLimits stream;
   std::vector<std::string> non_default;  // "--port 50052", for the start banner

@@ -6,10 +6,19 @@ namespace moe {
 
 WorkPool::WorkPool(int num_threads) {
   threads_.reserve(num_threads);
-  for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { Loop(); });
+  try {
+    for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { Loop(); });
+  } catch (...) {  // the system refuses a thread: the others must not outlive this
+    Stop();
+    throw;
+  }
 }
 
 WorkPool::~WorkPool() {
+  Stop();
+}
+
+void WorkPool::Stop() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;

@@ -28,6 +28,7 @@ class WorkPool {
 
  private:
   void Loop();
+  void Stop();
 
   std::mutex mutex_;
   std::condition_variable wake_;

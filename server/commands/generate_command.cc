@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "engine/tools/engine_flags.h"
 #include "server/commands/commands.h"
 #include "server/commands/flags.h"
 #include "server/commands/generate_client.h"
@@ -35,7 +36,7 @@ void RegisterGenerateCommand(CLI::App& app, int* exit_code) {
   command->add_flag("--json", flags->json, "Print each message of the stream as a line of JSON");
   command->add_option("--timeout", flags->timeout, "Seconds until the call is given up; 0: never")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(FiniteRange(0.0, 86400.0 * 365));
   AddSampling(command, "--max-new-tokens,-m", flags->max_new_tokens, "Tokens to generate at most");
   AddSampling(command, "--min-new-tokens", flags->min_new_tokens, "Tokens to generate at least");
   AddSampling(command, "--temperature,-t", flags->temperature, "0 is greedy");
@@ -45,9 +46,10 @@ void RegisterGenerateCommand(CLI::App& app, int* exit_code) {
   AddSampling(command, "--repetition-penalty", flags->repetition_penalty, "Above 1 discourages repetition");
   AddSampling(command, "--presence-penalty", flags->presence_penalty, "[-2, 2]");
   AddSampling(command, "--frequency-penalty", flags->frequency_penalty, "[-2, 2]");
-  AddSampling(command, "--seed,-s", flags->seed, "The same seed gives the same text");
+  AddSampling(command, "--seed,-s", flags->seed, "The same seed gives the same text")->transform(SeedText());
   AddSampling(command, "--stop", flags->stop, "End before this string; may be given several times")
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->check(NotEmpty());
   AddSampling(command, "-n,--samples", flags->n, "Independent samples of the prompt");
   command->add_flag("--ignore-eos", flags->ignore_eos, "Do not stop at the end token");
   command->callback([flags, exit_code] {

@@ -4,8 +4,10 @@
 #include <memory>
 #include <utility>
 
+#include "engine/tools/exhaustion.h"
 #include "loaders/model_files.h"
 #include "parallel/base/log.h"
+#include "server/commands/rank_processes.h"
 #include "server/server_core.h"
 
 namespace moe {
@@ -24,7 +26,7 @@ ModelLoading::~ModelLoading() {
 void ModelLoading::Start() {
   started_ = logged_at_ = std::chrono::steady_clock::now();
   thread_ = std::thread([this] {
-    result_ = Load();
+    result_ = CatchExhaustion([this] { return Load(); });
     if (!result_.ok()) core_->host().SetLoadFailed(result_);
     finished_ = true;
   });
@@ -44,9 +46,11 @@ Status ModelLoading::Load() {
   }
   Progress({"reading the checkpoint", 0});
   MOE_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model, LoadModel(*files, LoadOptions{}));
-  MOE_ASSIGN_OR_RETURN(
-      std::unique_ptr<Engine> engine,
-      Engine::Create(std::move(model), options_.engine, [this](const LoadProgress& progress) { Progress(progress); }));
+  if (ranks_ != nullptr) MOE_RETURN_IF_ERROR(LaunchLocalRanks(options_, ranks_.get()));
+  MOE_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
+                       Engine::Create(
+                           std::move(model), options_.engine,
+                           [this](const LoadProgress& progress) { Progress(progress); }, std::move(ranks_)));
   core_->host().SetModel(std::make_unique<ServedModel>(core_->host().name(), std::move(engine)));
   return Status();
 }

@@ -4,12 +4,15 @@
 
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "engine/core/engine.h"
 #include "parallel/base/status.h"
+#include "server/ranks/rank_service.h"
 #include "server/server_options.h"
 
 namespace moe {
@@ -22,6 +25,8 @@ class ModelLoading {
   ModelLoading(const ServerOptions& options, ServerCore* core) : options_(options), core_(core) {}
   ~ModelLoading();
 
+  // The ranks are processes. Before Start.
+  void SetRanks(std::unique_ptr<GrpcRankTransport> ranks) { ranks_ = std::move(ranks); }
   void Start();
   bool Finished() const { return finished_; }
   // Waits; the result is in core's host, too.
@@ -33,6 +38,7 @@ class ModelLoading {
 
   const ServerOptions& options_;
   ServerCore* const core_;
+  std::unique_ptr<GrpcRankTransport> ranks_;  // until the engine has them
   std::thread thread_;
   std::atomic<bool> finished_{false};
   Status result_;  // written before finished_

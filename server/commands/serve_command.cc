@@ -7,6 +7,7 @@
 #include "engine/tools/engine_flags.h"
 #include "server/commands/commands.h"
 #include "server/commands/flags.h"
+#include "server/commands/rank_flags.h"
 #include "server/commands/serve_run.h"
 #include "server/server_options.h"
 
@@ -59,6 +60,25 @@ void AddLimitFlags(CLI::App* app, ServeFlags* flags) {
   AddFlag(app, "--max-n", options.limits.max_n, "Largest n (samples of one prompt) of a request")
       ->check(CLI::Range(1, 65536))
       ->group(group);
+  const auto bytes = CLI::Range(int64_t{1}, int64_t{1} << 50);
+  AddFlag(app, "--stream-backlog-bytes", options.stream.max_backlog_bytes,
+          "A stream's client with more than this waiting for it has to take something within --stream-backlog-seconds, "
+          "or the request is ended with RESOURCE_EXHAUSTED. With less, within a minute")
+      ->check(bytes)
+      ->group(group);
+  AddFlag(app, "--stream-backlog-seconds", options.stream.backlog_seconds,
+          "How long such a client may pause; the request is computed on meanwhile")
+      ->check(FiniteRange(0.0, 86400.0))
+      ->group(group);
+  AddFlag(app, "--stream-backlog-hard-bytes", options.stream.hard_backlog_bytes,
+          "What may wait in one stream at most, whether or not its client reads; then RESOURCE_EXHAUSTED")
+      ->check(bytes)
+      ->group(group);
+  AddFlag(app, "--stream-backlog-total-bytes", options.stream.total_backlog_bytes,
+          "What may wait in all streams together; then those with more than --stream-backlog-bytes are ended with "
+          "RESOURCE_EXHAUSTED")
+      ->check(bytes)
+      ->group(group);
   AddFlag(app, "--shutdown-timeout", options.shutdown_timeout_seconds,
           "Seconds that running requests get to finish after SIGTERM; then they are ended. 0: at once. A second signal "
           "never waits")
@@ -69,7 +89,7 @@ void AddLimitFlags(CLI::App* app, ServeFlags* flags) {
 void AddObservabilityFlags(CLI::App* app, ServeFlags* flags) {
   const char* group = "Observability";
   AddFlag(app, "--metrics-expert-detail", flags->expert_detail,
-          "Series of moe_expert_tokens_total: one a layer and rank, or one an expert")
+          "Series of moe_expert_tokens_total: one a layer and rank, or one a layer and expert")
       ->check(CLI::IsMember({"rank", "expert"}))
       ->group(group);
   AddFlag(app, "--log-level", flags->log_level, "Prompts and outputs are never logged, at any level")
@@ -98,8 +118,8 @@ void RegisterServeCommand(CLI::App& app, int* exit_code) {
   CLI::App* serve = app.add_subcommand("serve", "Serve a model over gRPC");
   serve->footer(
       "Every option is also an environment variable (Env above); the command line wins.\n"
-      "Exit codes: 0 drained after SIGTERM or SIGINT, 2 bad options, 3 the model cannot be loaded, 4 a port is in "
-      "use.\n"
+      "Exit codes: 0 drained after SIGTERM or SIGINT, 1 a fault (with --join: the front refused this rank or is lost), "
+      "2 bad options, 3 the model cannot be loaded, 4 a port is in use.\n"
       "\n"
       "  moe serve                            the built-in demo model on 127.0.0.1:50051\n"
       "  moe serve /models/Qwen3-30B-A3B      a checkpoint\n"
@@ -108,6 +128,7 @@ void RegisterServeCommand(CLI::App& app, int* exit_code) {
   AddModelFlags(serve, flags.get());
   AddNetworkFlags(serve, flags.get());
   AddEngineFlags(serve, &flags->options.engine);
+  AddRankFlags(serve, &flags->options.ranks);
   AddLimitFlags(serve, flags.get());
   AddObservabilityFlags(serve, flags.get());
   serve->callback([serve, flags, exit_code] {

@@ -9,11 +9,15 @@
 #include <thread>
 #include <utility>
 
+#include "engine/tools/exhaustion.h"
 #include "parallel/base/log.h"
 #include "server/admin_http.h"
 #include "server/commands/banner.h"
 #include "server/commands/housekeeping.h"
+#include "server/commands/join_run.h"
 #include "server/commands/model_loading.h"
+#include "server/commands/rank_flags.h"
+#include "server/commands/rank_processes.h"
 #include "server/commands/signals.h"
 #include "server/grpc_server.h"
 #include "server/listen_address.h"
@@ -75,6 +79,7 @@ class ServeProcess {
       return kExitBadModel;
     }
     LogReady();
+    SetExhaustionExitCode(kExitInternal);
     int signal = 0;
     while (signal == 0) signal = WaitForStopSignal(milliseconds(1000));
     return DrainAndStop(signal);
@@ -97,9 +102,16 @@ class ServeProcess {
     grpc_options.host = options_.host;
     grpc_options.port = options_.port;
     grpc_options.max_message_bytes = options_.max_message_bytes;
-    auto grpc = GrpcServer::Start(&core_, grpc_options);
+    auto grpc = [&] {
+      const AbortMeansExhaustion guard;
+      return GrpcServer::Start(&core_, grpc_options);
+    }();
     if (!grpc.ok()) return PortError("--port", grpc.status());
     grpc_ = *std::move(grpc);
+    if (const int code = OpenRanks(); code != 0) {
+      StopServers();
+      return code;
+    }
     if (options_.admin_port == 0) return 0;
     auto admin = AdminHttp::Start(options_.host, options_.admin_port, AdminPages(&core_.host(), &metrics_));
     if (!admin.ok()) {
@@ -107,6 +119,16 @@ class ServeProcess {
       return PortError("--admin-port", admin.status());
     }
     admin_ = *std::move(admin);
+    return 0;
+  }
+
+  int OpenRanks() {
+    if (!HasRankProcesses(options_)) return 0;
+    auto ranks = OpenRankPort(options_);
+    if (!ranks.ok()) return PortError("--rank-port", ranks.status());
+    MOE_LOG(kInfo) << "ranks join at " << (*ranks)->address() << "; " << LocalRanks(options_) << " of "
+                   << options_.engine.expert_parallel_size << " are started here";
+    loader_.SetRanks(*std::move(ranks));
     return 0;
   }
 
@@ -171,6 +193,11 @@ int RunServe(const ServerOptions& options) {
   BlockStopSignals();
   // gRPC's own lines name internals of its; what matters of them we say ourselves.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);  // NOLINT(concurrency-mt-unsafe): no other thread yet
+  if (const Status status = CheckRankFlags(options); !status.ok()) {
+    MOE_LOG(kError) << status.message();
+    return kExitBadFlags;
+  }
+  if (!options.ranks.join.empty()) return RunJoin(options);
   return ServeProcess(options).Run();
 }
 

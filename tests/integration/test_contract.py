@@ -113,7 +113,7 @@ def test_streams_carry_the_same_bits(model, alone):
 
 
 def test_seed_is_independent_of_neighbours(model):
-    """FR-059: alone, between unseeded and between seeded neighbours."""
+    """The same tokens alone, between unseeded and between seeded neighbours."""
     wanted = request(text="JULIET:\n", seed=1234, temperature=0.7, max_new_tokens=24, ignore_eos=True)
     with Server(model=demo_dir(model)) as server:
         stub = server.stub()

@@ -4,7 +4,9 @@ import random
 import time
 
 import grpc
+import pytest
 
+import chaos
 from conftest import Server, pb_grpc, request, wait_until
 
 
@@ -17,7 +19,7 @@ def process_facts(server):
 
 
 def test_memory_over_many_requests():
-    """FR-091: 20,000 requests of mixed length, a tenth cancelled, a new channel every hundred."""
+    """20,000 requests of mixed length, a tenth cancelled, a new channel every hundred."""
     draw = random.Random(1)
     with Server() as server:
         early = None
@@ -45,7 +47,7 @@ def test_memory_over_many_requests():
 
 
 def test_a_client_that_pings_every_ten_seconds_stays(nemotron):
-    """FR-067, the honest half: a whole minute without calls."""
+    """A whole minute without calls: such a client is none of those that flood."""
     channel = nemotron.channel(options=[("grpc.keepalive_time_ms", 10000), ("grpc.keepalive_permit_without_calls", 1),
                                         ("grpc.http2.max_pings_without_data", 0)])
     states = []
@@ -56,3 +58,12 @@ def test_a_client_that_pings_every_ten_seconds_stays(nemotron):
     assert stub.Generate(request(text="x", max_new_tokens=1)).choices
     assert grpc.ChannelConnectivity.TRANSIENT_FAILURE not in states and states.count(
         grpc.ChannelConnectivity.READY) == 1, states
+
+
+@pytest.mark.parametrize("model", ["shakespeare-nemotronh", "shakespeare-qwen3moe"])
+def test_chaos(model):
+    """Ranks that are killed, stopped, sent away and rebalanced, 200, 50, 100 and 100 times, under 32 streams."""
+    figures = chaos.run(model, streams=32, kills=200, stops=50, drains=100, rebalances=100)
+    assert figures["kill"]["known p99"] <= 0.5
+    assert figures["kill"]["next token p99"] <= 3
+    assert figures["stop"]["known p99"] <= 2

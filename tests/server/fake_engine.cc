@@ -31,7 +31,7 @@ FakeEngine::FakeEngine(std::unique_ptr<LoadedModel> model, FakeEngineOptions opt
     *h = Histogram(kCountBounds);
   }
   for (int64_t layer : model_->spec.MoeLayers()) {
-    stats_.moe_layers.push_back({layer, std::vector<uint64_t>(static_cast<size_t>(model_->spec.MaxExperts()))});
+    stats_.moe_layers.push_back({layer, std::vector<uint64_t>(static_cast<size_t>(model_->spec.MaxExperts())), {0.0}});
   }
   thread_ = std::thread([this] { Loop(); });
 }
@@ -122,7 +122,9 @@ void FakeEngine::SetHealth(const Status& status) {
 void FakeEngine::AddExpertTokens(int64_t layer, size_t expert, uint64_t tokens) {
   std::lock_guard lock(mutex_);
   for (MoeLayerStats& stats : stats_.moe_layers) {
-    if (stats.layer == layer) stats.tokens_per_expert.at(expert) += tokens;
+    if (stats.layer != layer) continue;
+    stats.tokens_per_expert.at(expert) += tokens;
+    stats.tokens_per_rank.at(0) += static_cast<double>(tokens);
   }
 }
 

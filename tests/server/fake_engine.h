@@ -44,6 +44,9 @@ class FakeEngine final : public Engine {
   int64_t Unfinished() const override;
   void AbortAll() override;
   int64_t FlushPrefixCache() override { return 7; }
+  void Rebalance(int64_t, std::function<void(const Status&)> done) override {
+    done(UnsupportedError("there is one rank: nothing to balance"));
+  }
   EngineStats Stats() const override;
   Status Health(double limit_seconds) const override;
 

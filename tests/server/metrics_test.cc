@@ -67,7 +67,7 @@ TEST_F(MetricsTest, ShowsWhatHappened) {
   }
   EXPECT_FALSE(Contains(text, "expert=\""));
   const Metrics detailed(core_.get(), /*per_expert=*/true);
-  EXPECT_TRUE(Contains(detailed.Text(), R"(rank="0",expert="1"} 2)"));
+  EXPECT_TRUE(Contains(detailed.Text(), R"(,expert="1"} 2)"));
 }
 
 TEST_F(MetricsTest, PromtoolFindsNothing) {
@@ -95,8 +95,7 @@ TEST_F(MetricsTest, CountersNeverGoDown) {
   Start(Says("hello "));
   const Metrics metrics(core_.get(), true);
   const int64_t layer = engine_->model().spec.MoeLayers().front();
-  const std::string series =
-      Cat(R"(moe_expert_tokens_total{model="test-model",layer=")", layer, R"(",rank="0",expert="5"} )");
+  const std::string series = Cat(R"(moe_expert_tokens_total{model="test-model",layer=")", layer, R"(",expert="5"} )");
   engine_->AddExpertTokens(layer, 5, 10);
   EXPECT_TRUE(Contains(metrics.Text(), series + "10"));
   engine_->AddExpertTokens(layer, 5, static_cast<uint64_t>(-4));
@@ -137,13 +136,13 @@ TEST_F(MetricsTest, AdminPages) {
 TEST(ExpertLoadTest, Measures) {
   MoeLayerStats layer;
   layer.tokens_per_expert = {8, 0, 0, 0};
-  const ExpertLoad two = MeasureExpertLoad(layer, 2);
-  EXPECT_EQ(two.rank_tokens, (std::vector<uint64_t>{8, 0}));
+  const ExpertPlacement placement = ExpertPlacement::Linear(4, 2);
+  const ExpertLoad two = MeasureExpertLoad(layer, &placement);
   EXPECT_EQ(two.expert_imbalance, 4);
   EXPECT_EQ(two.rank_imbalance, 2);
   EXPECT_EQ(two.unused, 3);
   layer.tokens_per_expert = {0, 0, 0, 0};
-  EXPECT_EQ(MeasureExpertLoad(layer, 1).expert_imbalance, 1);
+  EXPECT_EQ(MeasureExpertLoad(layer, nullptr).expert_imbalance, 1);
 }
 
 }  // namespace

@@ -146,28 +146,105 @@ TEST_F(PressureTest, SlowReaderGetsMergedMessages) {
   EXPECT_EQ(text.substr(0, kText.size()), kText);
 }
 
-TEST_F(PressureTest, BacklogIsBounded) {
+// More waits than a client may leave unread for long, but it comes back in time: it misses nothing.
+TEST_F(PressureTest, PauseOfAClientWithALargeBacklogIsNoFault) {
   FakeEngineOptions options = Says(kText);
-  options.max_model_len = 1 << 20;
-  options.step = std::chrono::microseconds(50);
+  options.max_model_len = 20000;
   ServerOptions server;
-  server.stream.max_backlog_bytes = 64 << 10;
+  server.stream.max_backlog_bytes = 4 << 10;
   Start(options, server);
   Client slow(server_->address(), /*small_window=*/true);
-  v1::GenerateRequest request = TextRequest("x", 500000);
+  v1::GenerateRequest request = TextRequest("x", 5000);
   request.mutable_output()->set_logprobs(20);  // a few hundred bytes a token
   const auto stream = slow.GenerateStream(request, 60);
-  EXPECT_TRUE(Eventually([&] { return core_->counters().cancelled(CancelCause::kSlowReader) == 1; }));
+  ASSERT_TRUE(Eventually([&] { return core_->calls().size() == 1 && engine_->Unfinished() == 0; }));
+  EXPECT_TRUE(Eventually([&] { return core_->stream_backlog() > 100 * server.stream.max_backlog_bytes; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));  // several looks at stalled clients
+  int tokens = 0;
+  v1::GenerateChunk chunk;
+  while (stream->Read(&chunk)) tokens += chunk.delta().token_ids_size();
+  EXPECT_EQ(stream->Finish(), kOk);
+  EXPECT_EQ(tokens, 5000);
+  EXPECT_TRUE(Idle());
+  EXPECT_EQ(core_->stream_backlog(), 0);
+}
+
+class BacklogTest : public PressureTest {
+ protected:
+  // A stream that is made for ever and not read.
+  std::unique_ptr<Stream> OpenUnread(Client* slow) {
+    v1::GenerateRequest request = TextRequest("x", 500000);
+    request.mutable_output()->set_logprobs(20);
+    return slow->GenerateStream(request, 60);
+  }
+  static FakeEngineOptions Endless() {
+    FakeEngineOptions options = Says(kText);
+    options.max_model_len = 1 << 20;
+    options.step = std::chrono::microseconds(50);
+    return options;
+  }
+  bool Cut(uint64_t streams) {
+    return Eventually([&] { return core_->counters().cancelled(CancelCause::kSlowReader) == streams; });
+  }
+};
+
+TEST_F(BacklogTest, ClientThatTakesNothingIsCutOnceMuchWaits) {
+  ServerOptions server;
+  server.stream.max_backlog_bytes = 64 << 10;
+  server.stream.backlog_seconds = 0.3;
+  server.stream.hard_backlog_bytes = server.stream.total_backlog_bytes = int64_t{1} << 30;
+  Start(Endless(), server);
+  Client slow(server_->address(), /*small_window=*/true);
+  const auto stream = OpenUnread(&slow);
+  EXPECT_TRUE(Cut(1));
   EXPECT_TRUE(Eventually([&] { return engine_->Unfinished() == 0; }));
   EXPECT_EQ(stream->Finish(), kResourceExhausted) << "who reads on in time learns why";
   EXPECT_TRUE(Idle());
+  EXPECT_EQ(core_->stream_backlog(), 0);
+}
+
+TEST_F(BacklogTest, OfOneStreamIsBounded) {
+  ServerOptions server;
+  server.stream.max_backlog_bytes = 64 << 10;
+  server.stream.hard_backlog_bytes = 256 << 10;
+  Start(Endless(), server);
+  Client slow(server_->address(), /*small_window=*/true);
+  const auto stream = OpenUnread(&slow);
+  EXPECT_TRUE(Cut(1)) << "at once, long before backlog_seconds";
+  EXPECT_TRUE(Eventually([&] { return engine_->Unfinished() == 0; }));
+  EXPECT_EQ(stream->Finish(), kResourceExhausted);
+  EXPECT_TRUE(Idle());
+}
+
+TEST_F(BacklogTest, OfAllStreamsIsBounded) {
+  ServerOptions server;
+  server.stream.max_backlog_bytes = 16 << 10;
+  server.stream.total_backlog_bytes = 512 << 10;
+  Start(Endless(), server);
+  Client slow(server_->address(), /*small_window=*/true);
+  v1::GenerateRequest small = TextRequest("x", 4);
+  const auto modest = slow.GenerateStream(small, 60);
+  ASSERT_TRUE(Eventually([&] { return core_->calls().size() == 1 && engine_->Unfinished() == 0; }));
+  std::vector<std::unique_ptr<Stream>> streams;
+  for (int i = 0; i < 8; ++i) streams.push_back(OpenUnread(&slow));
+  EXPECT_TRUE(Eventually([&] { return core_->counters().cancelled(CancelCause::kSlowReader) >= 7; }));
+  v1::GenerateChunk chunk;
+  int tokens = 0;
+  while (modest->Read(&chunk)) tokens += chunk.delta().token_ids_size();
+  EXPECT_EQ(modest->Finish(), kOk) << "who has little waiting is not the one to go";
+  EXPECT_EQ(tokens, 4);
+  EXPECT_LE(core_->stream_backlog(), (512 + 8 * 32) << 10);
+  for (auto& stream : streams) stream->Cancel();
+  EXPECT_TRUE(Idle());
+  EXPECT_EQ(core_->stream_backlog(), 0);
 }
 
 TEST_F(PressureTest, StalledStreamIsDroppedAfterAWhile) {
   FakeEngineOptions options = Says(kText);
   options.max_model_len = 1 << 20;
   ServerOptions server;
-  server.stream.max_backlog_bytes = int64_t{1} << 30;
+  server.stream.max_backlog_bytes = server.stream.hard_backlog_bytes = int64_t{1} << 30;
+  server.stream.total_backlog_bytes = int64_t{1} << 30;
   server.stream.stall_seconds = 0.3;
   Start(options, server);
   Client slow(server_->address(), /*small_window=*/true);
