@@ -174,15 +174,6 @@ void ReadStorage(const nlohmann::json& document, ModelDescription* model) {
   if (model->dtype.starts_with("torch.")) model->dtype.erase(0, 6);
 }
 
-// A rotation that holds for shorter contexts only limits the model to them.
-void LimitPositions(ModelSpec* spec) {
-  for (const LayerSpec& layer : spec->layers) {
-    const auto* attn = std::get_if<AttentionSpec>(&layer.mixer);
-    if (attn == nullptr || !attn->rope || attn->rope->max_positions == 0) continue;
-    spec->max_positions = std::min(spec->max_positions, attn->rope->max_positions);
-  }
-}
-
 }  // namespace
 
 std::span<const Architecture> Architectures() {
@@ -206,8 +197,8 @@ StatusOr<ModelDescription> ReadModelConfig(std::string_view text, const std::str
   MOE_RETURN_IF_ERROR(config.status());
   CheckForeignFields(&config, model.spec);
   MOE_RETURN_IF_ERROR(config.status());
+  model.warnings = config.warnings();
   ReadStorage(document, &model);
-  LimitPositions(&model.spec);
   MOE_RETURN_IF_ERROR(Annotate(ValidateSpec(model.spec), file));
   return model;
 }

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "loaders/config_reader.h"
 #include "loaders/model_spec.h"
@@ -27,6 +28,7 @@ struct ModelDescription {
   TensorRules rules;
   std::string dtype;         // what dtype or torch_dtype says, without "torch."; the stored tensors decide, not this
   std::string quantization;  // quantization_config's quant_method; empty: none
+  std::vector<std::string> warnings;  // fields that are not in force as they stand
 };
 
 // `text`: the content of config.json. Dispatches on architectures[0], never on model_type when that is there: several

@@ -17,7 +17,11 @@ struct RopeSpec {
   int64_t rotary_dim = 0;        // first dims of each head that are rotated; even
   std::vector<double> inv_freq;  // [rotary_dim / 2], radians per position
   double cos_sin_scale = 1.0;    // multiplies cos and sin (YaRN's attention factor)
-  int64_t max_positions = 0;     // > 0: the frequencies are for contexts up to this length only (LongRoPE)
+  // LongRoPE, original_positions > 0: a sequence that may become longer than that (SequenceInit::long_context) is
+  // rotated by these instead, from its first position on.
+  int64_t original_positions = 0;
+  std::vector<double> long_inv_freq;
+  double long_cos_sin_scale = 1.0;
   bool operator==(const RopeSpec&) const = default;
 };
 

@@ -39,6 +39,7 @@ ConfigReader::ConfigReader(const json* object, std::string file, std::string pat
       file_(std::move(file)),
       path_(std::move(path)),
       status_(std::make_shared<Status>()),
+      warnings_(std::make_shared<std::vector<std::string>>()),
       asked_(std::make_shared<std::set<std::string>>()) {
   if (object_ != nullptr && !object_->is_object()) {
     Fail(InvalidError(file_, ": ", path_.empty() ? "" : path_ + ": ", "found ", Shown(*object_),
@@ -385,6 +386,17 @@ void ConfigReader::ExpectBool(const FieldNames& names, bool allowed) {
   if (value == nullptr || !found || *found == allowed) return;
   Fail(UnsupportedError(file_, ": ", label, " is ", *found ? "true" : "false",
                         "; supported for this architecture: ", allowed ? "true" : "false"));
+}
+
+void ConfigReader::ExpectUnusedField(const char* name, const nlohmann::json& computed) {
+  std::string label;
+  const nlohmann::json* value = Find(name, &label);
+  if (value == nullptr || *value == computed) return;
+  const bool same_kind = value->type() == computed.type() || (value->is_number() && computed.is_number());
+  if (!same_kind) return WrongType(label, *value, computed.is_boolean() ? "true or false" : computed.type_name());
+  if (!ok()) return;
+  warnings_->push_back(Cat(file_, ": ", label, " is ", value->dump(),
+                           ", which is not what transformers computes with; in force is ", computed.dump()));
 }
 
 void ConfigReader::ExpectAbsent(const char* name) {

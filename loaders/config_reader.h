@@ -114,12 +114,18 @@ class ConfigReader {
   // Absent, null, or an empty list, object or string, else UNSUPPORTED.
   void ExpectAbsent(const char* name);
 
+  // For a field that transformers has but does not compute with: where the file says another value than the one it
+  // always computes with, that is a warning. Of another kind than `computed` (boolean, number, string): INVALID.
+  void ExpectUnusedField(const char* name, const nlohmann::json& computed);
+
   // Keeps the first error.
   void Fail(Status error);
   // INVALID / UNSUPPORTED about a field: "config.json: NAME: …".
   void Invalid(const char* name, const std::string& what);
   void Unsupported(const char* name, const std::string& what);
   const Status& status() const { return *status_; }
+  // What whoever serves the model should know. Shared with the readers that share the error.
+  const std::vector<std::string>& warnings() const { return *warnings_; }
   bool ok() const { return status_->ok(); }
   const std::string& file() const { return file_; }
 
@@ -141,6 +147,7 @@ class ConfigReader {
   std::string path_;
   std::string outer_path_;
   std::shared_ptr<Status> status_;
+  std::shared_ptr<std::vector<std::string>> warnings_;
   std::shared_ptr<std::set<std::string>> asked_;  // the names of all fields that were looked for
 };
 

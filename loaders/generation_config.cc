@@ -1,11 +1,40 @@
 #include "loaders/generation_config.h"
 
 #include <limits>
+#include <utility>
 
 #include "loaders/config_reader.h"
 #include "loaders/json_text.h"
 
 namespace moe {
+namespace {
+
+// What transformers' generate() goes by and requests here cannot say, with the value that changes nothing.
+constexpr std::pair<const char*, const char*> kNotImplemented[] = {
+    {"suppress_tokens", "null"},
+    {"begin_suppress_tokens", "null"},
+    {"bad_words_ids", "null"},
+    {"sequence_bias", "null"},
+    {"forced_bos_token_id", "null"},
+    {"forced_eos_token_id", "null"},
+    {"forced_decoder_ids", "null"},
+    {"exponential_decay_length_penalty", "null"},
+    {"no_repeat_ngram_size", "0"},
+    {"encoder_repetition_penalty", "1.0"},
+    {"typical_p", "1.0"},
+    {"top_h", "null"},
+    {"epsilon_cutoff", "0.0"},
+    {"eta_cutoff", "0.0"},
+    {"stop_strings", "null"},
+    {"min_new_tokens", "0"},
+    {"min_length", "0"},
+    {"num_beams", "1"},
+    {"penalty_alpha", "0.0"},
+    {"guidance_scale", "1.0"},
+    {"watermarking_config", "null"},
+};
+
+}  // namespace
 
 StatusOr<GenerationConfig> ParseGenerationConfig(std::string_view text, const std::string& file) {
   constexpr size_t kMaxBytes = size_t{1} << 20;
@@ -27,6 +56,12 @@ StatusOr<GenerationConfig> ParseGenerationConfig(std::string_view text, const st
     result.eos_token_ids.push_back(static_cast<int32_t>(id));
   }
   MOE_RETURN_IF_ERROR(config.status());
+  for (const auto& [name, neutral] : kNotImplemented) {
+    const auto field = document.find(name);
+    if (field == document.end() || field->is_null() || *field == nlohmann::json::parse(neutral)) continue;
+    if (field->is_structured() && field->empty()) continue;
+    result.unused.emplace_back(name);
+  }
   return result;
 }
 

@@ -22,6 +22,7 @@ struct GenerationConfig {
   std::optional<double> repetition_penalty;
   std::optional<int64_t> max_new_tokens;
   std::vector<int32_t> eos_token_ids;  // replace config.json's when not empty
+  std::vector<std::string> unused;     // fields that would change what is generated, but are not implemented
 };
 
 StatusOr<GenerationConfig> ParseGenerationConfig(std::string_view text, const std::string& file);

@@ -34,6 +34,27 @@ int64_t ModelSpec::MaxExperts() const {
   return result;
 }
 
+MixerRopes RopesOf(const MixerSpec& mixer) {
+  const auto pointer = [](const std::optional<RopeSpec>& rope) { return rope ? &*rope : nullptr; };
+  if (const auto* attention = std::get_if<AttentionSpec>(&mixer)) return {.own = pointer(attention->rope)};
+  if (const auto* lightning = std::get_if<LightningSpec>(&mixer)) return {.own = pointer(lightning->rope)};
+  if (const auto* compressed = std::get_if<CompressedAttentionSpec>(&mixer)) return {.own = &compressed->rope};
+  if (const auto* mla = std::get_if<MlaSpec>(&mixer)) {
+    return {.own = pointer(mla->rope), .indexer = mla->indexer ? pointer(mla->indexer->rope) : nullptr};
+  }
+  return {};
+}
+
+int64_t ModelSpec::LongContextBorder() const {
+  for (const LayerSpec& layer : layers) {
+    const MixerRopes ropes = RopesOf(layer.mixer);
+    for (const RopeSpec* rope : {ropes.own, ropes.indexer}) {
+      if (rope != nullptr && rope->original_positions > 0) return rope->original_positions;
+    }
+  }
+  return 0;
+}
+
 float PositionScaleAt(const PositionScale& scale, int64_t position) {
   const double at = static_cast<double>(position + scale.offset) / scale.period;
   switch (scale.kind) {

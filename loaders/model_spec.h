@@ -181,8 +181,17 @@ struct ModelSpec {
   bool HasRecurrentState() const;          // any mixer with a state per sequence
   int64_t MaxTopK() const;                 // over the MoE layers; 0 without one
   int64_t MaxExperts() const;
+  // Sequences that may become longer than so many tokens are computed with the long factors of LongRoPE; 0: none are.
+  int64_t LongContextBorder() const;
   bool operator==(const ModelSpec&) const = default;
 };
+
+// The rotations of a mixer: its own and its indexer's, null where there is none.
+struct MixerRopes {
+  const RopeSpec* own = nullptr;
+  const RopeSpec* indexer = nullptr;
+};
+MixerRopes RopesOf(const MixerSpec& mixer);
 
 // What a mixer keeps of a sequence.
 struct CacheShape {

@@ -57,9 +57,13 @@ struct RouterSpec {
   Normalize normalize = Normalize::kNone;
   float normalize_eps = 0.0f;  // weights / (sum + eps)
   float normalize_min = 0.0f;  // weights / max(sum, min)
-  float scale = 1.0f;          // multiplies the routed part once; with sinks the weights, the sinks' too
-  int64_t num_groups = 1;      // group-limited selection: only experts of the best top_groups groups
+  // kSum: weights / (Σ|w|^order)^(1/order), positive; infinite: / the largest |w|. Other orders than 1 have neither eps
+  // nor min.
+  float normalize_order = 1.0f;
+  float scale = 1.0f;      // multiplies the routed part once; with sinks the weights, the sinks' too
+  int64_t num_groups = 1;  // group-limited selection: only experts of the best top_groups groups
   int64_t top_groups = 1;
+  bool others_weigh_zero = false;  // top_k may be more than those have: what is chosen beyond has the weight 0
   bool others_score_zero = false;  // experts of the other groups score 0 and beat negative ones (A.X-K2)
   enum class GroupScore { kSumOfTopTwo, kMax };
   GroupScore group_score = GroupScore::kSumOfTopTwo;
@@ -93,6 +97,7 @@ struct MoeSpec {
   RouterSpec router;             // reads the hidden row, never the latent one
   bool weight_on_input = false;  // experts see weight * x and their outputs are added as they are (Llama-4)
   int64_t latent_size = 0;       // > 0: experts work on latent_down·x [latent], their sum goes through latent_up
+  bool latent_bias = false;      // … with moe.latent_down.bias [latent] and moe.latent_up.bias [H]
   bool output_bias = false;      // moe.output_bias [H] is added to the routed part
   std::optional<SharedExpertSpec> shared;
   int64_t expert_width(int64_t hidden) const { return latent_size > 0 ? latent_size : hidden; }

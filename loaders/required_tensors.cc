@@ -289,10 +289,10 @@ class NeedVisitor {
     if (moe.router.by_token) {
       visit_({prefix + "router.table", spec_.vocab_size, moe.top_k, false, true, moe.num_choices()});
     }
-    if (moe.latent_size > 0) Matrix(prefix + "latent_down", moe.latent_size, hidden_);
+    if (moe.latent_size > 0) Linear(prefix + "latent_down", moe.latent_size, hidden_, moe.latent_bias);
     const int64_t width = moe.expert_width(hidden_);
     for (int64_t e = 0; e < moe.num_experts; ++e) Mlp(Cat(prefix, "experts.", e, "."), moe.expert, width);
-    if (moe.latent_size > 0) Matrix(prefix + "latent_up", hidden_, moe.latent_size);
+    if (moe.latent_size > 0) Linear(prefix + "latent_up", hidden_, moe.latent_size, moe.latent_bias);
     if (moe.output_bias) Vector(prefix + "output_bias", hidden_);
     if (moe.shared) {
       if (moe.shared->sigmoid_gated) FloatMatrix(prefix + "shared_gate", 1, hidden_);

@@ -106,25 +106,37 @@ double OriginalPositions(ConfigReader* scaling, ConfigReader* config, const Rope
   return defaults.layer_type.empty() ? config->FloatOr(kField, inside, 1, 1e12) : inside;
 }
 
-// LongRoPE: every frequency has its own divisor. cos and sin grow with the stretch unless the file says how much.
+std::vector<float> Divided(const std::vector<float>& frequencies, const std::vector<double>& divisors) {
+  std::vector<float> out = frequencies;
+  for (size_t i = 0; i < out.size(); ++i) out[i] /= static_cast<float>(divisors[i]);
+  return out;
+}
+
+// LongRoPE: every frequency has its own divisor, one for short and one for long contexts. cos and sin grow with the
+// stretch, the same in both, unless the file says how much.
 void ApplyLongRope(ConfigReader* scaling, ConfigReader* config, const RopeDefaults& defaults,
                    std::vector<float>* frequencies, RopeSpec* rope) {
   const double original = OriginalPositions(scaling, config, defaults);
-  for (const char* field : {"short_factor", "long_factor"}) {
-    const std::vector<double> divisors = scaling->FloatList(field, kSmallest, 1e9);
-    if (config->ok() && divisors.size() != frequencies->size()) {
-      scaling->Invalid(field, Cat("has ", divisors.size(), " numbers, expected ", frequencies->size(),
-                                  ", half the rotated dimensions"));
+  const auto divisors = [&](const char* field) {
+    std::vector<double> list = scaling->FloatList(field, kSmallest, 1e9);
+    if (config->ok() && list.size() != frequencies->size()) {
+      scaling->Invalid(
+          field, Cat("has ", list.size(), " numbers, expected ", frequencies->size(), ", half the rotated dimensions"));
     }
-    if (!config->ok()) return;
-    if (field[0] != 's') continue;
-    for (size_t i = 0; i < divisors.size(); ++i) (*frequencies)[i] /= static_cast<float>(divisors[i]);
-  }
+    return list;
+  };
+  const std::vector<double> short_divisors = divisors("short_factor");
+  const std::vector<double> long_divisors = divisors("long_factor");
   const double stretch = static_cast<double>(defaults.max_positions) / original;
   const double factor = scaling->FloatOr("factor", stretch, kSmallest, 1e6);
   const double derived = factor <= 1 || original <= 1 ? 1.0 : std::sqrt(1 + std::log(factor) / std::log(original));
   rope->cos_sin_scale = scaling->FloatOr("attention_factor", derived, kSmallest, 1e6);
-  rope->max_positions = static_cast<int64_t>(original);
+  if (!config->ok()) return;
+  const std::vector<float> stretched = Divided(*frequencies, long_divisors);
+  *frequencies = Divided(*frequencies, short_divisors);
+  rope->original_positions = static_cast<int64_t>(original);
+  rope->long_inv_freq.assign(stretched.begin(), stretched.end());
+  rope->long_cos_sin_scale = rope->cos_sin_scale;
 }
 
 double YarnAttentionFactor(ConfigReader* scaling, double factor) {

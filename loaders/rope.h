@@ -31,8 +31,10 @@ struct RopeDefaults {
 // Reads rope_parameters (transformers 5: all in one object, or one per layer type) and rope_theta with rope_scaling
 // (hub files); where both are present they must agree. Types: default, linear, llama3, yarn, longrope, proportional and
 // dynamic; mrope is default for text. Any other is UNSUPPORTED, naming field and value. Errors go to `config`.
-// LongRoPE has two sets of frequencies, for short and for long contexts; the short ones are read, and
-// RopeSpec::max_positions says how far they go.
+// LongRoPE has two sets of frequencies, for sequences up to original_max_position_embeddings and for longer ones. Which
+// one a sequence has is decided once, before its first token, by the longest it may become (prompt and max_new_tokens):
+// keys of both kinds in one cache would not fit each other. transformers looks at the longest position so far instead,
+// and so changes over in the middle of a sequence that grows past the border; before and behind it the two agree.
 RopeSpec ReadRope(ConfigReader* config, const RopeDefaults& defaults);
 
 // The object ReadRope takes the settings from; it need not exist.

@@ -50,7 +50,17 @@ Status CheckRope(const RopeSpec& rope, int64_t head_dim) {
   for (const double frequency : rope.inv_freq) {
     if (!std::isfinite(frequency) || frequency < 0) return InvalidError("rope_theta gives the frequency ", frequency);
   }
-  return CheckPositive("rope attention_factor", rope.cos_sin_scale);
+  MOE_RETURN_IF_ERROR(CheckPositive("rope attention_factor", rope.cos_sin_scale));
+  if (rope.original_positions == 0) return absl::OkStatus();
+  MOE_RETURN_IF_ERROR(CheckRange("original_max_position_embeddings", rope.original_positions, 1, int64_t{1} << 40));
+  if (rope.long_inv_freq.size() != rope.inv_freq.size()) {
+    return InvalidError("rope: ", rope.long_inv_freq.size(), " frequencies for long contexts, ", rope.inv_freq.size(),
+                        " for short ones");
+  }
+  for (const double frequency : rope.long_inv_freq) {
+    if (!std::isfinite(frequency) || frequency < 0) return InvalidError("long_factor gives the frequency ", frequency);
+  }
+  return CheckPositive("the attention factor of long contexts", rope.long_cos_sin_scale);
 }
 
 Status CheckConvKernel(const char* field, int64_t kernel) {

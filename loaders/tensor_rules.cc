@@ -252,6 +252,22 @@ void TensorRules::AddLinear(const std::string& out, const std::string& in) {
   Add(out + ".bias", in + ".bias");
 }
 
+void TensorRules::ApplySettlement(const StoredShapes& shape_of, ModelSpec* spec) const {
+  if (!settlement_) return;
+  const auto stored = [&](const std::string& canonical) -> const std::vector<int64_t>* {
+    const CanonicalName name = ParseCanonicalName(canonical);
+    const std::vector<TensorRule>* rules = Find(canonical);
+    if (rules == nullptr) rules = Find(name.pattern);
+    if (rules == nullptr) return nullptr;
+    for (const TensorRule& rule : *rules) {
+      const std::vector<int64_t>* shape = shape_of(FillPattern(rule.checkpoint, name.layer, name.expert));
+      if (shape != nullptr) return shape;
+    }
+    return nullptr;
+  };
+  settlement_(stored, spec);
+}
+
 void TensorRules::IgnoreDraftLayers(const std::string& prefix, int64_t num_layers, int64_t declared) {
   for (int64_t layer = num_layers; layer < num_layers + declared; ++layer) {
     Ignore(Cat(prefix, layer, ".*"), "multi-token prediction");

@@ -6,6 +6,7 @@
 #define MOE_LOADERS_TENSOR_RULES_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -109,6 +110,15 @@ class TensorRules {
   void AllowNoSelectBias() { allow_no_select_bias_ = true; }
   bool allow_no_select_bias() const { return allow_no_select_bias_; }
 
+  // What a spec leaves to the checkpoint: where a config says that a part is not there, but the code that wrote the
+  // checkpoint has it all the same, the tensors tell. `stored` gives the shape of the tensor that a canonical name
+  // stands for: null where there is none, empty where only the names are known. Called before tensors are matched.
+  using StoredShapes = std::function<const std::vector<int64_t>*(const std::string& canonical)>;
+  using Settlement = std::function<void(const StoredShapes& stored, ModelSpec* spec)>;
+  void Settle(Settlement settlement) { settlement_ = std::move(settlement); }
+  // `shape_of`: by the checkpoint's own names.
+  void ApplySettlement(const StoredShapes& shape_of, ModelSpec* spec) const;
+
   // The forms that routed experts come in. `in` and `out` are prefixes with {l}, e.g.
   // ("layers.{l}.moe.experts.", "model.layers.{l}.mlp.experts.").
   // One tensor per expert: PREFIX{e}.NAME.weight with the given names (an empty gate: not gated).
@@ -139,6 +149,7 @@ class TensorRules {
   std::vector<IgnoreRule> ignored_;
   std::vector<ImpliedTensor> implied_;
   bool allow_no_select_bias_ = false;
+  Settlement settlement_;
 };
 
 }  // namespace moe

@@ -46,7 +46,11 @@ Status Check(const MoeSpec& moe) {
   }
   MOE_RETURN_IF_ERROR(CheckRange("topk_group", router.top_groups, 1, router.num_groups));
   const int64_t group_size = moe.num_choices() / router.num_groups;
-  if (moe.top_k > router.top_groups * group_size) {
+  if (router.others_weigh_zero &&
+      (router.others_score_zero || router.normalize == RouterSpec::Normalize::kSoftmaxOverChosen)) {
+    return UnsupportedError("weights of 0 for experts of other groups with other rules for those");
+  }
+  if (moe.top_k > router.top_groups * group_size && !router.others_weigh_zero) {
     return InvalidError("num_experts_per_tok is ", moe.top_k, ", but topk_group (", router.top_groups, ") leaves only ",
                         router.top_groups * group_size, " experts to choose from");
   }
@@ -72,6 +76,12 @@ Status Check(const MoeSpec& moe) {
   }
   MOE_RETURN_IF_ERROR(CheckNotNegative("the router's logit cap", router.logit_cap));
   MOE_RETURN_IF_ERROR(CheckNotNegative("the router's smallest sum", router.normalize_min));
+  if (!(router.normalize_order > 0)) {
+    return InvalidError("the order of the norm of the router's weights is ", router.normalize_order);
+  }
+  if (router.normalize_order != 1 && (router.normalize_eps != 0 || router.normalize_min != 0)) {
+    return UnsupportedError("an order of the norm of the router's weights with an epsilon or a smallest sum");
+  }
   MOE_RETURN_IF_ERROR(CheckFinite("the router's input scale", router.input_scale));
   MOE_RETURN_IF_ERROR(CheckNorm(router.input_norm));
   MOE_RETURN_IF_ERROR(CheckRange("skip experts", moe.skip_experts, 0, limits::kMaxExperts));

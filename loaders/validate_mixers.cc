@@ -21,7 +21,8 @@ Status CheckBlockIndexer(const AttentionSpec& attn) {
   }
   if (attn.rope && attn.rope->rotary_dim > indexer.head_dim) {
     return UnsupportedError("the indexer's head_dim is ", indexer.head_dim, ", less than the ", attn.rope->rotary_dim,
-                            " rotated dimensions of the attention heads");
+                            " rotated dimensions of the attention heads: the pairs that turn together would be cut "
+                            "apart");
   }
   if (attn.share_kv_with_layer >= 0) return UnsupportedError("a block indexer on a layer without keys of its own");
   return absl::OkStatus();
@@ -96,6 +97,9 @@ Status Check(const AttentionSpec& attn) {
   MOE_RETURN_IF_ERROR(CheckNorm(attn.qk_norm_spec));
   MOE_RETURN_IF_ERROR(CheckNorm(attn.v_norm));
   if (attn.block_indexer) MOE_RETURN_IF_ERROR(CheckBlockIndexer(attn));
+  if (attn.block_indexer && attn.rope && attn.rope->original_positions > 0) {
+    return UnsupportedError("longrope with a choice of blocks of keys");
+  }
   MOE_RETURN_IF_ERROR(CheckQkvForms(attn));
   if (attn.qk_norm_spec.bias) return UnsupportedError("biases of query and key norms are not supported");
   return attn.rope ? CheckRope(*attn.rope, attn.head_dim) : absl::OkStatus();
@@ -149,6 +153,7 @@ Status Check(const CompressedAttentionSpec& attn) {
     MOE_RETURN_IF_ERROR(CheckRange("index_topk", attn.indexer->top_k, 1, limits::kMaxPositions));
     MOE_RETURN_IF_ERROR(Annotate(CheckRope(attn.rope, attn.indexer->head_dim), "the indexer"));
   }
+  if (attn.rope.original_positions > 0) return UnsupportedError("longrope with compressed keys");
   return CheckRope(attn.rope, attn.head_dim);
 }
 

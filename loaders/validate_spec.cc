@@ -209,6 +209,14 @@ Status ValidateSpec(const ModelSpec& spec) {
     MOE_RETURN_IF_ERROR(Annotate(CheckBranches(spec, i), where));
     MOE_RETURN_IF_ERROR(Annotate(CheckMixer(layer.mixer), where));
     MOE_RETURN_IF_ERROR(Annotate(CheckFfn(layer.ffn), where));
+    const MixerRopes ropes = RopesOf(layer.mixer);
+    for (const RopeSpec* rope : {ropes.own, ropes.indexer}) {
+      if (rope == nullptr || rope->original_positions == 0 || rope->original_positions == spec.LongContextBorder()) {
+        continue;
+      }
+      return UnsupportedError(where, ": original_max_position_embeddings is ", rope->original_positions,
+                              " and that of a layer before ", spec.LongContextBorder());
+    }
   }
   if (ExpertTensors(spec) > MaxRequiredTensors()) {
     return InvalidError("num_hidden_layers (", spec.layers.size(), ") × num_experts (", spec.MaxExperts(),

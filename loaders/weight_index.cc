@@ -53,6 +53,9 @@ IndexReport CheckWeightIndex(const WeightIndex& index, const ModelFiles& files, 
   names.reserve(index.shard_of.size());
   for (const auto& [tensor, shard] : index.shard_of) names.emplace_back(tensor);
   NameMatcher matcher(rules, std::move(names));
+  const std::vector<int64_t> unknown;
+  rules.ApplySettlement([&](const std::string& name) { return index.shard_of.contains(name) ? &unknown : nullptr; },
+                        spec);
   ForEachRequiredTensor(*spec, [&matcher](const TensorNeed& need) { matcher.Find(need); });
   for (const int64_t layer : matcher.without_select_bias()) {
     std::get<MoeSpec>(spec->layers[static_cast<size_t>(layer)].ffn).router.select_bias = false;

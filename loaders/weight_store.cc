@@ -97,6 +97,12 @@ class Resolver {
       : spec_(spec), rules_(rules), checkpoint_(std::move(checkpoint)), matcher_(rules, NamesOf(*checkpoint_)) {}
 
   StatusOr<std::unique_ptr<WeightStore>> Run() {
+    rules_.ApplySettlement(
+        [this](const std::string& name) {
+          const int64_t index = checkpoint_->Find(name);
+          return index < 0 ? nullptr : &tensor(index).info->shape;
+        },
+        &spec_);
     ForEachRequiredTensor(spec_, [this](const TensorNeed& need) { Resolve(need); });
     for (const int64_t layer : matcher_.without_select_bias()) {
       std::get<MoeSpec>(spec_.layers[static_cast<size_t>(layer)].ffn).router.select_bias = false;

@@ -129,8 +129,11 @@ const std::byte* LatentProjection::Down(const ForwardContext& context, const Hid
   if (h.rows == 0) return latent;
   const Arena::Scope scope(context.arena);
   auto* f32 = context.arena->Allocate<float>(h.rows * w.rows());
-  context.backend->Gemm(
-      {.a = ActRows(*context.backend, h.act, h.rows, w.cols()), .w = &w, .out = f32, .out_stride = w.rows()});
+  context.backend->Gemm({.a = ActRows(*context.backend, h.act, h.rows, w.cols()),
+                         .w = &w,
+                         .bias = DataOrNull(weights_->latent_down_bias),
+                         .out = f32,
+                         .out_stride = w.rows()});
   context.backend->Round({.x = f32, .rows = h.rows, .dim = w.rows(), .stride = w.rows(), .out_act = latent});
   return latent;
 }
@@ -139,6 +142,7 @@ void LatentProjection::Up(const ForwardContext& context, const std::byte* latent
   const PackedMatrix& w = *weights_->latent_up;
   context.backend->Gemm({.a = ActRows(*context.backend, latent, rows, w.cols()),
                          .w = &w,
+                         .bias = DataOrNull(weights_->latent_up_bias),
                          .out = out,
                          .out_stride = w.rows(),
                          .accumulate = true});

@@ -41,6 +41,8 @@ struct PackedMoe {
   std::unique_ptr<PackedMatrix> shared_gate;  // [1, H], float32, or null
   std::unique_ptr<PackedMatrix> latent_down;  // [latent, H] or null
   std::unique_ptr<PackedMatrix> latent_up;    // [H, latent] or null
+  std::vector<float> latent_down_bias;        // [latent] or empty
+  std::vector<float> latent_up_bias;          // [H] or empty
 };
 
 }  // namespace moe

@@ -58,7 +58,7 @@ StopMatcher::Result StopMatcher::TakeMatch() {
   return result;
 }
 
-StopMatcher::Result StopMatcher::Push(std::string_view piece) {
+StopMatcher::Result StopMatcher::Push(std::string_view piece, bool look) {
   Result result;
   if (done_) return result;
   if (nodes_.size() == 1) {
@@ -77,7 +77,7 @@ StopMatcher::Result StopMatcher::Push(std::string_view piece) {
     // The earliest start that an occurrence still to complete can have. It never moves back.
     pending = end - nodes_[state_].depth;
     const size_t length = nodes_[state_].longest;
-    if (length > 0 && end - length < best_start_) {
+    if (look && length > 0 && end - length < best_start_) {
       best_start_ = end - length;
       best_length_ = length;
     }

@@ -26,8 +26,9 @@ class StopMatcher {
     bool matched = false;
     std::string match;  // the stop string found; text ends right before it
   };
-  // After a match nothing more is returned.
-  Result Push(std::string_view piece);
+  // After a match nothing more is returned. `look` false: an occurrence that ends in this piece does not count (one
+  // that begins in it may).
+  Result Push(std::string_view piece, bool look = true);
   // No more text: what was held back, up to a match that was waiting.
   Result Finish();
 

@@ -19,12 +19,13 @@ std::string TextOutput::Take(StopMatcher::Result result) {
 std::string TextOutput::Push(int32_t token, bool is_end) {
   if (stopped_) return {};
   if (is_end) return {};
-  return Take(matcher_.Push(detokenizer_.Push(token)));
+  ++tokens_;
+  return Take(matcher_.Push(detokenizer_.Push(token), LooksForStops()));
 }
 
 std::string TextOutput::Finish() {
   if (stopped_) return {};
-  std::string text = Take(matcher_.Push(detokenizer_.Finish()));
+  std::string text = Take(matcher_.Push(detokenizer_.Finish(), LooksForStops()));
   if (!stopped_) text += Take(matcher_.Finish());
   return text;
 }

@@ -17,6 +17,7 @@ struct TextOutputOptions {
   bool keep_special_tokens = false;
   std::vector<std::string> stop;  // none empty
   bool include_stop = false;      // keep the matched stop string in the text
+  int64_t min_tokens = 0;         // a stop string that these first tokens complete does not count
 };
 
 class TextOutput {
@@ -38,10 +39,12 @@ class TextOutput {
 
  private:
   std::string Take(StopMatcher::Result result);
+  bool LooksForStops() const { return tokens_ > options_.min_tokens; }
 
   IncrementalDetokenizer detokenizer_;
   TextOutputOptions options_;
   StopMatcher matcher_;
+  int64_t tokens_ = 0;
   bool stopped_ = false;
   std::string stop_match_;
 };

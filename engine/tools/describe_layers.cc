@@ -44,7 +44,10 @@ const char* ScoreName(const RouterSpec& router) {
 std::string DescribeRope(const std::optional<RopeSpec>& rope) {
   if (!rope) return ", no position embedding";
   return Cat(", RoPE on ", rope->rotary_dim, " dims",
-             rope->layout == RopeSpec::Layout::kInterleaved ? " interleaved" : "");
+             rope->layout == RopeSpec::Layout::kInterleaved ? " interleaved" : "",
+             rope->original_positions > 0
+                 ? Cat(", other frequencies in sequences that may exceed ", rope->original_positions, " tokens")
+                 : "");
 }
 
 std::string DescribeGate(AttentionGate gate) {

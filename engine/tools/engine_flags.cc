@@ -1,5 +1,7 @@
 #include "engine/tools/engine_flags.h"
 
+#include <charconv>
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -22,9 +24,27 @@ CLI::Validator FiniteRange(double low, double high) {
           range};
 }
 
+CLI::Validator SeedText() {
+  return {[](std::string& text) {
+            uint64_t value = 0;
+            const char* end = text.data() + text.size();
+            const auto [stop, error] = std::from_chars(text.data(), end, value);
+            if (error != std::errc() || stop != end) {
+              return Cat("Value ", text, " is not a whole number in [0 - 18446744073709551615]");
+            }
+            text = std::to_string(value);  // 010 is ten, not eight
+            return std::string();
+          },
+          "in [0 - 18446744073709551615]"};
+}
+
+CLI::Validator NotEmpty() {
+  return {[](std::string& text) { return std::string(text.empty() ? "An empty text is not allowed" : ""); }, ""};
+}
+
 void AddEngineFlags(CLI::App* app, EngineOptions* options) {
   app->add_option("--device", options->device, "Where to compute")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda", "reference"}))
+      ->check(CLI::IsMember({"auto", "cpu", "reference"}))
       ->envname("MOE_DEVICE")
       ->capture_default_str()
       ->group(kGroup);
@@ -46,6 +66,28 @@ void AddEngineFlags(CLI::App* app, EngineOptions* options) {
   app->add_option("--expert-parallel-size", options->expert_parallel_size, "Ranks that share the experts")
       ->check(CLI::Range(1, 256))
       ->envname("MOE_EXPERT_PARALLEL_SIZE")
+      ->capture_default_str()
+      ->group(kGroup);
+  app->add_option(
+         "--redundant-experts", options->redundant_experts,
+         "Replicas of a layer's experts beyond one of each, for the busiest ones, when experts are moved to even "
+         "the load of the ranks out (--rebalance-interval, Operations.RebalanceExperts)")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
+      ->envname("MOE_REDUNDANT_EXPERTS")
+      ->capture_default_str()
+      ->group(kGroup);
+  app->add_option(
+         "--rebalance-interval", options->rebalance_interval,
+         "Seconds between two times that experts are moved to even the load of the ranks out; 0: only when asked")
+      ->check(FiniteRange(0.0, 1e9))
+      ->envname("MOE_REBALANCE_INTERVAL")
+      ->capture_default_str()
+      ->group(kGroup);
+  app->add_option("--rank-recovery-timeout", options->rank_recovery_timeout,
+                  "Seconds that requests wait when too few ranks are left to hold all experts; then they end with "
+                  "UNAVAILABLE, and new ones are refused until there are enough")
+      ->check(FiniteRange(0.0, 1e9))
+      ->envname("MOE_RANK_RECOVERY_TIMEOUT")
       ->capture_default_str()
       ->group(kGroup);
   app->add_option("--max-model-len", options->max_model_len,

@@ -13,6 +13,10 @@ void AddEngineFlags(CLI::App* app, EngineOptions* options);
 
 // A number in [low, high]; CLI::Range lets NaN through.
 CLI::Validator FiniteRange(double low, double high);
+// A seed: 64 bits without sign; CLI11 reads -1 and 2^64 as the largest.
+CLI::Validator SeedText();
+// A stop string.
+CLI::Validator NotEmpty();
 
 }  // namespace moe
 

@@ -63,6 +63,7 @@ void RegisterInspectCommand(CLI::App& app, int* exit_code) {
   auto options = std::make_shared<InspectOptions>();
   CLI::App* command = app.add_subcommand(
       "inspect", "Say what a checkpoint is: architecture, layers, router, experts, memory needed. Loads no weights.");
+  command->footer("Exit codes: 0 done, 2 bad options, 3 the checkpoint cannot be read, or its index does not fit it.");
   command->add_option("model", options->model, "Directory of a Hugging Face checkpoint; none: the demo model");
   command->add_flag("--tensors", options->tensors,
                     "List the tensors a checkpoint of it is expected to have: names, shapes, what they hold");

@@ -1,12 +1,21 @@
 // The `moe` binary of a build without the server: run and inspect.
-#include "engine/tools/commands.h"
+#include <iostream>
 
-int main(int argc, char** argv) {
-  CLI::App app("moe: inference for Mixture-of-Experts language models (built without the server)");
+#include "engine/tools/commands.h"
+#include "engine/tools/exhaustion.h"
+
+namespace {
+
+int Main(int argc, char** argv) {
+  CLI::App app("moe: inference for Mixture-of-Experts language models (built without the server)", "moe");
   app.set_version_flag("--version", MOE_VERSION);
   app.require_subcommand(1);
   int exit_code = moe::kExitOk;
   moe::RegisterEngineCommands(app, &exit_code);
+  if (argc == 1) {
+    std::cout << app.help();
+    return moe::kExitUsage;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -14,4 +23,11 @@ int main(int argc, char** argv) {
     return code == 0 ? moe::kExitOk : moe::kExitUsage;
   }
   return exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  moe::ExplainExhaustion();
+  return moe::ExitCodeOf([&] { return Main(argc, argv); });
 }

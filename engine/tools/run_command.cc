@@ -195,12 +195,26 @@ int Run(RunOptions options) {
   return kExitModel;
 }
 
+// CLI11 would call the two positional arguments one that comes twice.
+class RunFormatter : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App*, std::string name) const override {
+    return "Usage: " + name + " [OPTIONS] [MODEL] \"text\"\n";
+  }
+};
+
 }  // namespace
 
 void RegisterRunCommand(CLI::App& app, int* exit_code) {
   auto options = std::make_shared<RunOptions>();
   CLI::App* command = app.add_subcommand(
       "run", "Generate text in this process, without a server: moe run [MODEL] \"text\". Streams to standard output.");
+  command->formatter(std::make_shared<RunFormatter>());
+  command->footer(
+      "Exit codes: 0 done, 2 bad options, 3 the model cannot be loaded or the request is refused.\n"
+      "\n"
+      "  moe run \"O Romeo, \" -m 40                             the built-in demo model\n"
+      "  echo \"O Romeo, \" | moe run /models/Qwen3-30B-A3B - -t 0");
   command
       ->add_option("prompt", options->positional,
                    "[MODEL directory; none: the demo model] and the text; - reads it from standard input")
@@ -210,14 +224,16 @@ void RegisterRunCommand(CLI::App& app, int* exit_code) {
   command->add_flag("--chat", options->chat, "The text is a user's message: apply the chat template");
   command->add_flag("--ids", options->ids, "The text is token ids, and so is the output");
   command->add_flag("--quiet", options->quiet, "No line of figures at the end");
-  command->add_option("--max-new-tokens", options->max_new_tokens, "Tokens to generate at most")
+  command->add_option("--max-new-tokens,-m", options->max_new_tokens, "Tokens to generate at most")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
-  command->add_option("--temperature", options->temperature, "0: greedy")->check(CLI::Range(0.0f, 1e6f));
+  command->add_option("--temperature,-t", options->temperature, "0: greedy")->check(CLI::Range(0.0f, 1e6f));
   command->add_option("--top-p", options->top_p, "Smallest set of tokens with this probability")
       ->check(CLI::Range(1e-9f, 1.0f));
   command->add_option("--top-k", options->top_k, "The k most likely tokens; 0: off");
-  command->add_option("--seed", options->seed, "The same seed gives the same text");
-  command->add_option("--stop", options->stop, "End before this text; may be repeated");
+  command->add_option("--seed,-s", options->seed, "The same seed gives the same text")->transform(SeedText());
+  command->add_option("--stop", options->stop, "End before this text; may be repeated")
+      ->allow_extra_args(false)
+      ->check(NotEmpty());
   command->add_flag("--ignore-eos", options->ignore_eos, "Go on past the end token");
   AddEngineFlags(command, &options->engine);
   command->callback([options, exit_code] { *exit_code = Run(*options); });

@@ -9,10 +9,15 @@
 namespace moe {
 namespace {
 
-// Fields of released files that transformers does not read: what it computes must be what they say.
+// Fields of released files that transformers does not read, but the authors' code does: what the former computes must
+// be what they say.
 void CheckRouterFields(ConfigReader* config) {
   config->ExpectString("score_func", {"sigmoid"});
-  config->ExpectBool("route_norm", true);
+  if (!config->BoolOr("route_norm", true)) {
+    config->Unsupported("route_norm",
+                        "is false: the authors' code leaves the weights as they are then, but transformers lets them "
+                        "sum to one; expected true");
+  }
   for (const char* field : {"n_group", "topk_group"}) {
     const int64_t groups = config->IntOr(field, 1, 1, limits::kMaxExperts);
     if (groups != 1) config->Unsupported(field, Cat("is ", groups, "; supported for this architecture: 1"));

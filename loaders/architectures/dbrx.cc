@@ -1,6 +1,7 @@
 // DBRX: one matrix for q, k and v whose outputs are clipped, layer norms without bias, experts stacked into single
 // matrices. The config has names of its own.
 #include <cmath>
+#include <limits>
 
 #include "loaders/architectures/common.h"
 #include "loaders/architectures/families.h"
@@ -8,6 +9,8 @@
 
 namespace moe {
 namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 AttentionSpec ReadAttention(ConfigReader* config, const ModelSpec& spec) {
   ConfigReader own = config->Object("attn_config");
@@ -40,9 +43,12 @@ MoeSpec ReadExperts(ConfigReader* config) {
   if (name == "gelu_pytorch_tanh") moe.expert.activation = Activation::kGeluTanh;
   // The order of the norm that the chosen weights are divided by; null: they stay as they are.
   own.Assume({{"moe_normalize_expert_weights", 1.0}});
-  if (const auto order = own.OptionalFloat("moe_normalize_expert_weights", -1e6, 1e6)) {
+  if (const auto order = own.OptionalFloat("moe_normalize_expert_weights", -1e6, kInfinity)) {
     moe.router.normalize = RouterSpec::Normalize::kSum;
-    if (*order != 1) own.Unsupported("moe_normalize_expert_weights", Cat("is ", *order, "; supported: 1, null"));
+    moe.router.normalize_order = static_cast<float>(*order);
+    if (*order < 1e-3) {
+      own.Unsupported("moe_normalize_expert_weights", Cat("is ", *order, "; supported: 0.001 or more, null"));
+    }
   }
   return moe;
 }

@@ -10,8 +10,8 @@ namespace {
 // The first layers are dense, and every later one has experts.
 std::vector<bool> ReadDenseFirst(ConfigReader* config, int64_t num_layers, int64_t dense_by_default) {
   const int64_t dense = config->IntOr("first_k_dense_replace", dense_by_default, 0, limits::kMaxLayers);
-  const int64_t every = config->IntOr("moe_layer_freq", 1, 1, limits::kMaxLayers);
-  if (every != 1) config->Unsupported("moe_layer_freq", Cat("is ", every, "; supported: 1"));
+  // The authors' code makes dense layers of those between; a file of that code lacks the experts, which is an error.
+  config->ExpectUnusedField("moe_layer_freq", 1);
   std::vector<bool> sparse(static_cast<size_t>(num_layers));
   for (int64_t l = 0; l < num_layers; ++l) sparse[static_cast<size_t>(l)] = l >= dense;
   return sparse;
@@ -49,10 +49,15 @@ void ReadDeepseekV2(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
 
   MoeSpec moe = ReadDeepseekMoe(config, {.score = RouterSpec::Score::kSoftmax, .n_shared_experts = 2});
   // The weights are left as they are; transformers does not read the field, and released files say false.
-  config->ExpectBool("norm_topk_prob", false);
+  if (config->BoolOr("norm_topk_prob", false)) {
+    config->Unsupported("norm_topk_prob",
+                        "is true: the authors' code lets the weights sum to one then, transformers does not; expected "
+                        "false");
+  }
   moe.router.normalize = RouterSpec::Normalize::kNone;
   moe.router.normalize_eps = 0;
   moe.router.group_score = RouterSpec::GroupScore::kMax;
+  moe.router.others_weigh_zero = true;
   config->ExpectString("topk_method", {"greedy", "group_limited_greedy"});
   if (config->StringOr("topk_method", "greedy") == "greedy") moe.router.num_groups = moe.router.top_groups = 1;
 
@@ -114,13 +119,11 @@ void ReadDeepseekV32(ConfigReader* config, ModelSpec* spec, TensorRules* rules) 
   ReadBasics(config, spec);
   const int64_t num_layers = ReadLayerCount(config);
   spec->final_norm = ReadRmsNorm(config, 1e-6);
-  config->ExpectBool("mlp_bias", false);
+  config->ExpectUnusedField("mlp_bias", false);
   MlaSpec mla = ReadMla(config, *spec, {.q_lora = 1536});
   mla.indexer = ReadIndexer(config, mla, {});
   const MoeSpec moe = ReadDeepseekMoe(config, {.routed_scaling_factor = 2.5, .n_group = 8, .topk_group = 4});
-  if (config->IntOr("moe_layer_freq", 1, 1, limits::kMaxLayers) != 1) {
-    config->Unsupported("moe_layer_freq", "is not 1, all that this architecture has");
-  }
+  config->ExpectUnusedField("moe_layer_freq", 1);
   AddMlaLayers(config, spec, mla, moe, ReadMlpLayerTypes(config, num_layers, 3));
   ReadLayerTypes(config, num_layers, {"indexed_attention"}, [](int64_t) { return "indexed_attention"; });
   AddDeepseekNames(rules, config, mla, moe.num_experts, num_layers);

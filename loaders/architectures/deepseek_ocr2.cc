@@ -28,6 +28,7 @@ void ReadDeepseekOcr2(ConfigReader* config, ModelSpec* spec, TensorRules* rules)
   moe.router.normalize = RouterSpec::Normalize::kNone;
   moe.router.normalize_eps = 0;
   moe.router.group_score = RouterSpec::GroupScore::kMax;
+  moe.router.others_weigh_zero = true;
   config->ExpectString("topk_method", {"greedy", "group_limited_greedy"});
   if (config->StringOr("topk_method", "greedy") == "greedy") moe.router.num_groups = moe.router.top_groups = 1;
   const bool bias = config->BoolOr("mlp_bias", false);

@@ -19,11 +19,9 @@ MoeSpec ReadMoe(ConfigReader* config) {
   moe.expert.limit = static_cast<float>(config->FloatOr("swiglu_limit", 10.0, 1e-6, 1e30));
   const bool sigmoid = config->StringOr("scoring_func", "sqrtsoftplus") == "sigmoid";
   moe.router.score = sigmoid ? RouterSpec::Score::kSigmoid : RouterSpec::Score::kSqrtSoftplus;
-  // What norm_topk_prob and n_shared_experts say must be what there is: transformers reads neither.
-  config->ExpectBool("norm_topk_prob", true);
-  if (config->IntOr("n_shared_experts", 1, 0, limits::kMaxExperts) != 1) {
-    config->Unsupported("n_shared_experts", "is not 1, all that this architecture has");
-  }
+  config->ExpectUnusedField("norm_topk_prob", true);
+  config->ExpectUnusedField("n_shared_experts", 1);
+  config->ExpectUnusedField("attention_bias", false);
   moe.router.normalize = RouterSpec::Normalize::kSum;
   moe.router.normalize_eps = 1e-20f;
   moe.router.scale = static_cast<float>(config->FloatOr("routed_scaling_factor", 1.5, -1e30, 1e30));

@@ -69,7 +69,6 @@ Ropes ReadRopes(ConfigReader* config, const ModelSpec& spec, int64_t head_dim) {
 
 // What all layers have alike.
 CompressedAttentionSpec ReadShared(ConfigReader* config, const NormSpec& norm) {
-  config->ExpectBool("attention_bias", false);
   CompressedAttentionSpec attn;
   attn.num_heads = config->IntOr("num_attention_heads", 64, 1, limits::kMaxHeads);
   if (config->IntOr("num_key_value_heads", 1, 1, limits::kMaxHeads) != 1) {

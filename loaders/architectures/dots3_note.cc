@@ -93,7 +93,7 @@ void ReadDots3Note(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
   ReadBasics(config, spec);
   const int64_t num_layers = config->Int("num_hidden_layers", 1, limits::kMaxLayers);
   spec->final_norm = ReadRmsNorm(config, 1e-5);
-  config->ExpectBool("mlp_bias", false);
+  config->ExpectUnusedField("mlp_bias", false);  // the vision tower's MLPs go by it
   const std::vector<std::string> kinds = ReadDots3Kinds(config, num_layers);
   const std::vector<bool> sparse = ReadDots3Sparse(config, num_layers);
   const MoeSpec moe = ReadMoe(config);

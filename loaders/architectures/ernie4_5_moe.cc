@@ -59,6 +59,17 @@ int64_t ReadErnie(ConfigReader* config, ModelSpec* spec) {
   return moe.num_experts;
 }
 
+// transformers adds the selection bias whatever moe_use_aux_free says; the authors' code has none where it is false.
+// The file tells which of them wrote it.
+void SettleSelectBias(const TensorRules::StoredShapes& stored, ModelSpec* spec) {
+  for (size_t l = 0; l < spec->layers.size(); ++l) {
+    auto* moe = std::get_if<MoeSpec>(&spec->layers[l].ffn);
+    if (moe != nullptr && stored(Cat("layers.", l, ".moe.router.select_bias")) != nullptr) {
+      moe->router.select_bias = true;
+    }
+  }
+}
+
 void AddNames(TensorRules* rules, const std::string& prefix) {
   AddLlamaNames(rules, prefix);
   const std::string mlp = prefix + "layers.{l}.mlp.";
@@ -79,6 +90,7 @@ void ReadErnie45Moe(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
   rules->Add("layers.{l}.moe.router.select_bias", mlp + "gate.moe_statics.e_score_correction_bias");
   IgnoreCommon(rules, config, "model.", static_cast<int64_t>(spec->layers.size()));
   rules->Ignore("*mtp*", "multi-token prediction");
+  rules->Settle(SettleSelectBias);
 }
 
 void ReadErnie45VlMoe(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
@@ -101,6 +113,7 @@ void ReadErnie45VlMoe(ConfigReader* config, ModelSpec* spec, TensorRules* rules)
     rules->Ignore(pattern, "vision");
   }
   rules->Ignore("*mtp*", "multi-token prediction");
+  rules->Settle(SettleSelectBias);
 }
 
 }  // namespace moe

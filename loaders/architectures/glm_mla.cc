@@ -79,7 +79,7 @@ void ReadGlmMoeDsa(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
   spec->final_norm = ReadRmsNorm(config, 1e-5);
   MlaSpec mla = ReadMla(config, *spec, {.q_lora = 2048, .nope_dim = 192, .v_dim = 256});
   config->ExpectBool("indexer_rope_interleave", true);
-  config->ExpectBool("mlp_bias", false);
+  config->ExpectUnusedField("mlp_bias", false);
   mla.indexer = ReadIndexer(config, mla, {.num_heads = 32, .layout = RopeSpec::Layout::kInterleaved});
   const MoeSpec moe = ReadDeepseekMoe(config, {.routed_scaling_factor = 2.5});
   AddMlaLayers(config, spec, mla, moe, ReadMlpLayerTypes(config, num_layers, 3));

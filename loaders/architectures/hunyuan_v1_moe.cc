@@ -19,13 +19,34 @@ std::vector<int64_t> ReadByLayer(ConfigReader* config, const FieldNames& names, 
   return values;
 }
 
+// transformers always has the QK norm and one shared MLP, whatever use_qk_norm, use_mixed_mlp_moe and num_shared_expert
+// say; the authors' code goes by the fields. The file tells which of them wrote it.
+void SettleByTensors(const TensorRules::StoredShapes& stored, int64_t dense_width, ModelSpec* spec) {
+  for (size_t l = 0; l < spec->layers.size(); ++l) {
+    const std::string layer = Cat("layers.", l, ".");
+    auto* attn = std::get_if<AttentionSpec>(&spec->layers[l].mixer);
+    if (attn != nullptr && stored(layer + "attn.q_norm") != nullptr) attn->qk_norm = QkNorm::kPerHead;
+    auto* moe = std::get_if<MoeSpec>(&spec->layers[l].ffn);
+    const std::vector<int64_t>* shared = moe == nullptr ? nullptr : stored(layer + "moe.shared.gate");
+    if (shared == nullptr) continue;
+    const bool one = shared->size() == 2 && (*shared)[0] == dense_width;
+    if (moe->shared && !one) continue;
+    moe->shared = SharedExpertSpec{.mlp = moe->expert};
+    moe->shared->mlp.intermediate_size = dense_width;
+  }
+}
+
 }  // namespace
 
 void ReadHunYuanV1Moe(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
   ReadBasics(config, spec);
   const int64_t num_layers = ReadLayerCount(config);
   config->ExpectBool("use_cla", false);  // K/V of one layer read by the next ones
-  config->ExpectBool("norm_topk_prob", true);
+  if (!config->BoolOr("norm_topk_prob", true)) {
+    config->Unsupported("norm_topk_prob",
+                        "is false: the authors' code leaves the weights as they are then, but transformers lets them "
+                        "sum to one; expected true");
+  }
   const NormSpec norm = ReadRmsNorm(config, 1e-5);
   spec->final_norm = norm;
 
@@ -74,6 +95,9 @@ void ReadHunYuanV1Moe(ConfigReader* config, ModelSpec* spec, TensorRules* rules)
   AddGatedMlpNames(rules, "layers.{l}.moe.shared.", mlp + "shared_mlp.");
   AddGatedMlpNames(rules, "layers.{l}.mlp.", mlp);
   IgnoreCommon(rules, config, "model.", num_layers);
+  rules->Settle([dense_width](const TensorRules::StoredShapes& stored, ModelSpec* settled) {
+    SettleByTensors(stored, dense_width, settled);
+  });
 }
 
 }  // namespace moe

@@ -56,8 +56,8 @@ MoeSpec ReadMoe(ConfigReader* config, int64_t intermediate) {
   moe.expert = {.intermediate_size = intermediate, .activation = ReadGatedActivation(config)};
   moe.router.score = RouterSpec::Score::kSigmoid;
   moe.router.select_bias = true;
-  // What there is nothing but; rms_norm_eps_moe_gate is in the files too, but no norm has it.
-  config->ExpectBool("shared_expert_sink", true);
+  // rms_norm_eps_moe_gate is in the files too, but no norm has it.
+  config->ExpectUnusedField("shared_expert_sink", true);
   moe.router.sinks = config->IntOr("n_shared_experts", 2, 1, kMaxShared);
   moe.router.weight_scale = true;
   moe.router.scale = static_cast<float>(config->FloatOr("route_scale", 8.0, -1e6, 1e6));

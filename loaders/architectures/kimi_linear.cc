@@ -65,7 +65,7 @@ void ReadKimiLinear(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
   ReadBasics(config, spec);
   const int64_t num_layers = ReadLayerCount(config);
   config->ExpectString("hidden_act", {"silu"});
-  config->ExpectBool("mla_use_nope", true);
+  config->ExpectUnusedField("mla_use_nope", true);
   ExpectUnscaledRope(config);
   if (config->IntOr("moe_layer_freq", 1, 1, limits::kMaxLayers) != 1) {
     config->Unsupported("moe_layer_freq", "experts in some of the later layers only are not supported; expected 1");

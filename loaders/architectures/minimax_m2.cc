@@ -10,8 +10,6 @@ void ReadMiniMaxM2(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
   constexpr int64_t kMaxDraftLayers = 64;
   ReadBasics(config, spec);
   const int64_t num_layers = ReadLayerCount(config);
-  config->ExpectBool("use_qk_norm", true);
-  config->ExpectBool("use_routing_bias", true);
   config->ExpectString("qk_norm_type", {"per_layer"});
   config->ExpectString("scoring_func", {"sigmoid"});
   if (config->IntOr("shared_intermediate_size", 0, 0, limits::kMaxInner) != 0) {
@@ -21,7 +19,7 @@ void ReadMiniMaxM2(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
   spec->final_norm = norm;
 
   AttentionSpec attn = ReadGroupedQueryAttention(config, *spec, /*default_head_dim=*/128);
-  attn.qk_norm = QkNorm::kFullWidth;
+  if (config->BoolOr("use_qk_norm", true)) attn.qk_norm = QkNorm::kFullWidth;
   attn.qk_norm_spec = norm;
   const int64_t rotary_dim = config->IntOr("rotary_dim", attn.head_dim, 2, limits::kMaxHeadDim);
   attn.rope =
@@ -36,7 +34,7 @@ void ReadMiniMaxM2(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
   moe.expert.intermediate_size = config->Int("intermediate_size", 1, limits::kMaxInner);
   moe.expert.activation = ReadGatedActivation(config);
   moe.router.score = RouterSpec::Score::kSigmoid;
-  moe.router.select_bias = true;
+  moe.router.select_bias = config->BoolOr("use_routing_bias", true);
   moe.router.normalize = RouterSpec::Normalize::kSum;
   AddPreNormLayers(config, spec, norm, attn, moe, std::vector<bool>(static_cast<size_t>(num_layers), true));
 
@@ -50,6 +48,19 @@ void ReadMiniMaxM2(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
   rules->Add("layers.{l}.moe.router.select_bias", mlp + "e_score_correction_bias");
   IgnoreCommon(rules, config, "model.", num_layers);
   rules->IgnoreDraftLayers("model.layers.", num_layers, config->IntOr("num_mtp_modules", 0, 0, kMaxDraftLayers));
+  // transformers has the norms and the bias whatever use_qk_norm and use_routing_bias say; the authors' code goes by
+  // them. The file tells which of them wrote it.
+  rules->Settle([](const TensorRules::StoredShapes& stored, ModelSpec* settled) {
+    for (size_t l = 0; l < settled->layers.size(); ++l) {
+      const std::string layer = Cat("layers.", l, ".");
+      if (stored(layer + "attn.q_norm") != nullptr) {
+        std::get<AttentionSpec>(settled->layers[l].mixer).qk_norm = QkNorm::kFullWidth;
+      }
+      if (stored(layer + "moe.router.select_bias") != nullptr) {
+        std::get<MoeSpec>(settled->layers[l].ffn).router.select_bias = true;
+      }
+    }
+  });
 }
 
 }  // namespace moe

@@ -55,7 +55,8 @@ BlockIndexerSpec ReadBlockIndexer(ConfigReader* config, ConfigReader* old_style,
 
 MoeSpec ReadMoe(ConfigReader* config) {
   config->ExpectString("scoring_func", {"sigmoid"});
-  config->ExpectBool("use_routing_bias", true);
+  // transformers has the bias whatever the field says; a file of other code that goes by it lacks the tensors.
+  config->ExpectUnusedField("use_routing_bias", true);
   // The activation is the same whatever hidden_act says.
   config->ExpectString("hidden_act", {"silu", "swigluoai"});
   MoeSpec moe;

@@ -54,6 +54,9 @@ MoeSpec ReadMoe(ConfigReader* config) {
   shared.mlp = {.intermediate_size = config->Int("moe_shared_expert_intermediate_size", 1, limits::kMaxInner),
                 .activation = Activation::kRelu2,
                 .gated = false};
+  // Of the shared expert and the latent projection; the routed experts have none.
+  shared.mlp.bias = config->BoolOr("mlp_bias", false);
+  moe.latent_bias = shared.mlp.bias && moe.latent_size > 0;
   moe.shared = shared;
   return moe;
 }
@@ -83,8 +86,8 @@ void AddNames(TensorRules* rules, int64_t num_experts) {
   rules->AddStackedExperts("layers.{l}.moe.experts.", mixer + "experts.up_proj", mixer + "experts.down_proj",
                            num_experts);
   rules->AddMlp("layers.{l}.moe.shared.", mixer + "shared_experts.", "", "up_proj", "down_proj");
-  rules->Add("layers.{l}.moe.latent_down", mixer + "fc1_latent_proj.weight");
-  rules->Add("layers.{l}.moe.latent_up", mixer + "fc2_latent_proj.weight");
+  rules->AddLinear("layers.{l}.moe.latent_down", mixer + "fc1_latent_proj");
+  rules->AddLinear("layers.{l}.moe.latent_up", mixer + "fc2_latent_proj");
   rules->Ignore("mtp.*", "multi-token prediction");
 }
 
@@ -94,7 +97,6 @@ void ReadNemotronH(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
   ReadBasics(config, spec);
   const std::string pattern = ReadNemotronPattern(config);
   config->ExpectString("mlp_hidden_act", {"relu2"});
-  config->ExpectBool("mlp_bias", false);
   config->ExpectAbsent("sliding_window");
   ExpectUnscaledRope(config);
   const auto eps = static_cast<float>(config->FloatOr({"layer_norm_epsilon", "norm_eps", "rms_norm_eps"}, 1e-5, 0, 1));
@@ -118,7 +120,8 @@ void ReadNemotronH(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
   if (pattern.find(kNemotronMlp) != std::string::npos) {
     mlp.ffn = MlpSpec{.intermediate_size = config->Int("intermediate_size", 1, limits::kMaxInner),
                       .activation = Activation::kRelu2,
-                      .gated = false};
+                      .gated = false,
+                      .bias = config->BoolOr("mlp_bias", false)};
   }
   int64_t num_experts = 1;
   if (pattern.find(kNemotronMoe) != std::string::npos) {
@@ -134,6 +137,14 @@ void ReadNemotronH(ConfigReader* config, ModelSpec* spec, TensorRules* rules) {
                                                         : sparse);
   }
   AddNames(rules, num_experts);
+  // transformers has none whatever attention_bias says, the authors' code has: the file tells which of them wrote it.
+  rules->Settle([](const TensorRules::StoredShapes& stored, ModelSpec* settled) {
+    for (size_t l = 0; l < settled->layers.size(); ++l) {
+      auto* attn = std::get_if<AttentionSpec>(&settled->layers[l].mixer);
+      if (attn == nullptr || !attn->qkv_bias || stored(Cat("layers.", l, ".attn.q.bias")) != nullptr) continue;
+      attn->qkv_bias = attn->output_bias = false;
+    }
+  });
 }
 
 }  // namespace moe

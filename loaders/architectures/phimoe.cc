@@ -13,10 +13,9 @@ RopeSpec ReadPhiRope(ConfigReader* config, int64_t head_dim, int64_t max_positio
   settings.ExpectString("rope_type", {"default", "longrope"});
   settings.ExpectString("type", {"default", "longrope"});
   RopeSpec rope = ReadRope(config, defaults);
-  // Contexts that need the long factors (RopeSpec::max_positions) are not served, so their factor is only checked.
-  if (rope.max_positions > 0) {
+  if (rope.original_positions > 0) {
     rope.cos_sin_scale = settings.Float("short_mscale", 1e-6, 1e6);
-    settings.Float("long_mscale", 1e-6, 1e6);
+    rope.long_cos_sin_scale = settings.Float("long_mscale", 1e-6, 1e6);
   }
   return rope;
 }

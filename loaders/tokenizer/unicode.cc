@@ -20,6 +20,14 @@ bool IsAscii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
+// Characters whose decomposition is younger than Unicode 9. The tokenizers library, whose ids are the measure, has that
+// version's tables and leaves them as they are.
+bool IsWholeInUnicode9(char32_t c) {
+  if (c < 0x32FF) return false;
+  return c == 0x32FF || (c >= 0xA7F2 && c <= 0xA7F4) || c == 0xAB69 || (c >= 0x10781 && c <= 0x107BA) || c == 0x11938 ||
+         (c >= 0x1E030 && c <= 0x1E06D) || c == 0x1F16C || (c >= 0x1FBF0 && c <= 0x1FBF9);
+}
+
 // Decomposes character by character. utf8proc's own whole-string call orders combining marks by exchanging neighbours,
 // which takes quadratic time on a long run of marks; untrusted text may be one.
 std::vector<utf8proc_int32_t> Decompose(std::string_view text, utf8proc_option_t options) {
@@ -29,6 +37,10 @@ std::vector<utf8proc_int32_t> Decompose(std::string_view text, utf8proc_option_t
   utf8proc_int32_t expanded[64];  // The longest decomposition, that of U+FDFA, has 18 characters.
   for (size_t pos = 0; pos < text.size();) {
     const char32_t c = NextCodePoint(text, &pos);
+    if (IsWholeInUnicode9(c)) {
+      points.push_back(static_cast<utf8proc_int32_t>(c));
+      continue;
+    }
     const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), expanded, 64, options, &boundclass);
     MOE_CHECK(count >= 0 && count <= 64) << "U+" << std::hex << static_cast<uint32_t>(c);
     points.insert(points.end(), expanded, expanded + count);

@@ -3,12 +3,14 @@
     build/venv/bin/python tests/bench/ablation.py MODEL_DIR [--threads N]
 
 Rows are ratios to the server as it comes, measured before and after each variant (the mean of the two), so that a
-machine that changes its speed on the way does not show as an effect.
+machine that changes its speed on the way does not show as an effect. "–": no such figure; one sequence at a time never
+decodes eight streams.
 """
 import argparse
 import ctypes
+import math
 
-from serving import Bench, decode, first_token, fresh, prefill
+from serving import Bench, decode, enough_tokens, first_token, fresh, prefill
 
 PR_SET_THP_DISABLE = 41
 
@@ -29,10 +31,14 @@ def measure(model, flags, huge_pages=True):
             cold = first_token(stub, 1024, salt)
             return {"prefill 1,024": max(prefill(stub, 1024) for _ in range(2)),
                     "decode, 1 stream": decode(stub, 1, 128, 48)[0],
-                    "decode, 8 streams": decode(stub, 8, 128, 32)[0],
+                    "decode, 8 streams": decode(stub, 8, 128, enough_tokens(8))[0],
                     "same prompt again": cold / first_token(stub, 1024, salt)}
     finally:
         without_huge_pages(False)
+
+
+def ratio(value, base):
+    return f"{'–':>20s}" if math.isnan(value) else f"{value / base:20.2f}"
 
 
 def main():
@@ -54,7 +60,7 @@ def main():
     for name, how in variants:
         value = measure(options.model, **how)
         after = measure(options.model, base)
-        print(f"{name:32s}" + "".join(f"{2 * value[k] / (before[k] + after[k]):20.2f}" for k in value), flush=True)
+        print(f"{name:32s}" + "".join(ratio(value[k], (before[k] + after[k]) / 2) for k in value), flush=True)
         before = after
 
 

@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 
-from serving import BINARY, Bench, decode, prefill
+from serving import BINARY, Bench, decode, enough_tokens, prefill
 
 
 def make(directory, **shape):
@@ -33,7 +33,7 @@ def main():
     with Bench(directory, *flags, "--max-model-len", "4096") as bench:
         print("streams    tokens/s")
         for streams in (1, 2, 4, 8, 16, 32, 64, 128, 256):
-            print(f"{streams:7d} {decode(bench.stub, streams, 128, 32)[0]:11.1f}", flush=True)
+            print(f"{streams:7d} {decode(bench.stub, streams, 128, enough_tokens(streams))[0]:11.1f}", flush=True)
     with Bench(directory, *flags, "--max-model-len", str(options.longest + 256)) as bench:
         print("context    tokens/s    prefill tokens/s")
         context = 128
@@ -46,8 +46,8 @@ def main():
     for experts in (8, 32, 128, 512):
         make(directory, layers=4, experts=experts, intermediate=192, top_k=4)
         with Bench(directory, *flags, "--max-model-len", "4096") as bench:
-            print(f"{experts:7d} {decode(bench.stub, 1, 128, 32)[0]:21.1f} {decode(bench.stub, 8, 128, 32)[0]:12.1f} "
-                  f"{prefill(bench.stub, 512):14.1f}", flush=True)
+            one, eight = (decode(bench.stub, streams, 128, enough_tokens(streams))[0] for streams in (1, 8))
+            print(f"{experts:7d} {one:21.1f} {eight:12.1f} {prefill(bench.stub, 512):14.1f}", flush=True)
         shutil.rmtree(directory)
 
 

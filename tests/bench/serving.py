@@ -88,8 +88,15 @@ def arrivals(stub, length, salt, tokens):
     return start, times
 
 
+def enough_tokens(streams):
+    """Tokens a stream needs so that the first one still decodes when the last one's prompt is computed: prompts and
+    tokens are computed in turns."""
+    return 32 + 3 * streams
+
+
 def decode(stub, streams, context, tokens):
-    """(tokens a second over all streams while all of them decode, mean seconds to the first token)."""
+    """(tokens a second over all streams while all of them decode, mean seconds to the first token). The rate is not a
+    number where that is never so."""
     with concurrent.futures.ThreadPoolExecutor(streams) as pool:
         salts = [fresh() for _ in range(streams)]
         results = list(pool.map(lambda salt: arrivals(stub, context, salt, tokens), salts))

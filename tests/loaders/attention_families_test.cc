@@ -232,15 +232,17 @@ TEST(AttentionFamiliesTest, LagunaGates) {
   ExpectRefused(config, {{"moe_apply_router_weight_on_input", true}}, "UNSUPPORTED", "weight_on_input");
 }
 
-TEST(AttentionFamiliesTest, PhiServesOnlyWhatTheShortFactorsAreFor) {
+TEST(AttentionFamiliesTest, PhiHasFactorsForShortAndForLongContexts) {
   json config = Tiny("PhiMoEForCausalLM");
   config["num_local_experts"] = 4;
   const json scaling = {{"type", "longrope"},   {"short_factor", {1.0, 2.0}}, {"long_factor", {3.0, 4.0}},
                         {"short_mscale", 1.25}, {"long_mscale", 1.5},         {"original_max_position_embeddings", 32}};
   config["rope_scaling"] = scaling;
   const ModelSpec spec = SpecOf(config);
-  EXPECT_EQ(spec.max_positions, 32);
+  EXPECT_EQ(spec.max_positions, config["max_position_embeddings"].get<int64_t>());
+  EXPECT_EQ(spec.LongContextBorder(), 32);
   EXPECT_EQ(Attention(spec, 0).rope->cos_sin_scale, 1.25);
+  EXPECT_EQ(Attention(spec, 0).rope->long_cos_sin_scale, 1.5);
   json incomplete = scaling;
   incomplete.erase("short_mscale");
   ExpectRefused(config, {{"rope_scaling", incomplete}}, "INVALID", "short_mscale");

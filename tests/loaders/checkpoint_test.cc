@@ -45,7 +45,7 @@ TEST(CheckpointTest, ShardsHoldTheSameTensors) {
   EXPECT_EQ((*single)->Find("no such tensor"), -1);
 }
 
-// Field report 23: a weight_map that leaves the directory.
+// A weight_map that leaves the directory.
 TEST(CheckpointTest, EscapingPathsAreRefusedBeforeAnyFileIsTouched) {
   for (const std::string& path : {std::string("../other/model.safetensors"), std::string("/abs/elsewhere.safetensors"),
                                   std::string("sub/../../x.safetensors"), std::string("a\\..\\b.safetensors"),
@@ -63,7 +63,7 @@ TEST(CheckpointTest, EscapingPathsAreRefusedBeforeAnyFileIsTouched) {
   }
 }
 
-// Field report 3: the absent shard is found before any weight is read.
+// The absent shard is found before any weight is read.
 TEST(CheckpointTest, AbsentShardIsCorruptAndNamed) {
   FileMap files = moe::testing::SoundFiles();
   files["model.safetensors.index.json"] = moe::testing::Shard(&files).dump();

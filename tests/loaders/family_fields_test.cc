@@ -142,7 +142,7 @@ class FamilyFields : public ::testing::TestWithParam<std::string> {
     json config = config_;
     config[path] = value;
     const StatusOr<ModelDescription> model = ReadModelConfig(config.dump());
-    return !model.ok() || !(model->spec == spec_);
+    return !model.ok() || !(model->spec == spec_) || !model->warnings.empty();
   }
 
   json config_;
@@ -221,9 +221,6 @@ TEST(FamilyFieldsTest, Contradictions) {
   };
   const json yarn = {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 64}};
   const Case cases[] = {
-      {"deepseek_v4", "norm_topk_prob", false, "false"},
-      {"deepseek_v4", "n_shared_experts", 2, "not 1"},
-      {"deepseek_v4", "attention_bias", true, "true"},
       {"deepseek_v4", "qk_rope_head_dim", 4, "is 4"},
       {"gpt_oss", "hidden_act", "gelu", "\"gelu\""},
       {"step3p5", "hidden_act", "gelu", "\"gelu\""},
@@ -233,11 +230,10 @@ TEST(FamilyFieldsTest, Contradictions) {
       {"kimi_linear", "rope_scaling", yarn, "\"yarn\""},
       {"nemotron_h", "rope_parameters", yarn, "\"yarn\""},
       {"inkling_text", "rope_scaling", yarn, "\"yarn\""},
-      {"deepseek_v32", "mlp_bias", true, "true"},
-      {"glm_moe_dsa", "mlp_bias", true, "true"},
-      {"dots3_note_text", "mlp_bias", true, "true"},
-      {"inkling_text", "shared_expert_sink", false, "false"},
       {"deepseek_v2", "norm_topk_prob", true, "true"},
+      {"hunyuan_v1_moe", "norm_topk_prob", false, "false"},
+      {"afmoe", "route_norm", false, "false"},
+      {"dbrx", "ffn_config", json{{"moe_normalize_expert_weights", -1.0}}, "-1"},
       // Fields of other families.
       {"mixtral", "norm_topk_prob", false, "false"},
       {"mixtral", "scoring_func", "sigmoid", "\"sigmoid\""},
@@ -256,6 +252,41 @@ TEST(FamilyFieldsTest, Contradictions) {
     EXPECT_TRUE(kind == "UNSUPPORTED" || kind == "INVALID") << one.family << " " << one.field << ": " << status;
     EXPECT_NE(message.find(one.field), std::string::npos) << one.family << " " << one.field << ": " << status;
     EXPECT_NE(message.find(one.shown), std::string::npos) << one.family << " " << one.field << ": " << status;
+  }
+}
+
+// Fields that transformers does not compute with: the same whatever they say, with a warning that names field and
+// value.
+TEST(FamilyFieldsTest, UnusedByTransformers) {
+  const std::tuple<const char*, const char*, json> cases[] = {
+      {"deepseek_v2", "moe_layer_freq", 2},
+      {"deepseek_v3", "moe_layer_freq", 2},
+      {"deepseek_v32", "moe_layer_freq", 2},
+      {"deepseek_v32", "mlp_bias", true},
+      {"glm_moe_dsa", "mlp_bias", true},
+      {"dots3_note_text", "mlp_bias", true},
+      {"deepseek_v4", "norm_topk_prob", false},
+      {"deepseek_v4", "n_shared_experts", 2},
+      {"deepseek_v4", "attention_bias", true},
+      {"kimi_linear", "mla_use_nope", false},
+      {"inkling_text", "shared_expert_sink", false},
+      {"minimax_m3_text", "use_routing_bias", false},
+  };
+  for (const auto& [family, field, value] : cases) {
+    json config = ReadConfig(kRoot + family);
+    json& text = config.contains("text_config") ? config["text_config"] : config;
+    text.erase(field);
+    const auto before = ReadModelConfig(config.dump());
+    ASSERT_TRUE(before.ok()) << family << ": " << before.status();
+    EXPECT_TRUE(before->warnings.empty()) << family << ": " << before->warnings[0];
+    text[field] = value;
+    const auto model = ReadModelConfig(config.dump());
+    ASSERT_TRUE(model.ok()) << family << " " << field << ": " << model.status();
+    EXPECT_TRUE(model->spec == before->spec) << family << " " << field;
+    ASSERT_EQ(model->warnings.size(), 1u) << family << " " << field;
+    EXPECT_NE(model->warnings[0].find(Cat(field, " is ", value.dump())), std::string::npos) << model->warnings[0];
+    text[field] = "no such thing";
+    EXPECT_EQ(ErrorKind(ReadModelConfig(config.dump()).status()), "INVALID") << family << " " << field;
   }
 }
 

@@ -107,7 +107,6 @@ TEST(LatentFamiliesTest, AnotherActivation) {
 }
 
 TEST(LatentFamiliesTest, WhatIsNotSupportedIsNamed) {
-  ExpectRefused("DeepseekV3ForCausalLM", {{"moe_layer_freq", 2}}, "moe_layer_freq");
   ExpectRefused("DeepseekV3ForCausalLM", {{"hidden_act", "relu"}}, "hidden_act");
   ExpectRefused("DeepseekV3ForCausalLM", {{"scoring_func", "softmax"}}, "scoring_func");
   ExpectRefused("DeepseekV3ForCausalLM", {{"partial_rotary_factor", 0.5}}, "partial_rotary_factor");

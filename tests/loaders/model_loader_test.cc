@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/loaders/tiny_checkpoint.h"
 
 namespace moe {
@@ -45,6 +47,22 @@ TEST(ModelLoaderTest, EmbeddedDemoIsComplete) {
   EXPECT_EQ((*model)->generation.max_new_tokens, 200);
   EXPECT_FALSE((*model)->generation.min_p.has_value());
   EXPECT_EQ(Prompt(**model), "<|im_start|>user\nhell<|im_end|>\n<|im_start|>assistant\n");
+}
+
+TEST(ModelLoaderTest, GenerationSettingsThatAreNotImplementedAreNamed) {
+  FileMap files = SoundFiles();
+  files["generation_config.json"] = R"({"typical_p": 0.9, "no_repeat_ngram_size": 3, "stop_strings": ["x"],
+      "bad_words_ids": [[3]], "suppress_tokens": [4], "num_beams": 1, "sequence_bias": {}, "min_length": 0})";
+  auto model = Load(files);
+  ASSERT_TRUE(model.ok()) << model.status();
+  std::vector<std::string> unused = (*model)->generation.unused;
+  std::sort(unused.begin(), unused.end());
+  EXPECT_EQ(unused, (std::vector<std::string>{"bad_words_ids", "no_repeat_ngram_size", "stop_strings",
+                                              "suppress_tokens", "typical_p"}));
+  files["generation_config.json"] = R"({"typical_p": 1, "no_repeat_ngram_size": 0, "stop_strings": null})";
+  model = Load(files);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_TRUE((*model)->generation.unused.empty());
 }
 
 TEST(ModelLoaderTest, OptionalFilesMayBeAbsent) {

@@ -147,14 +147,18 @@ TEST(RopeTest, DynamicChangesNothingUpToTheModelsLength) {
   ExpectFrequencies(result.rope, {1, 0.1, 0.01, 0.001});
 }
 
-TEST(RopeTest, LongRopeTakesTheShortFactorsAndSaysHowFarTheyGo) {
+TEST(RopeTest, LongRopeHasFrequenciesForShortAndForLongContexts) {
   const Result result = Read(R"({"rope_scaling": {"type": "longrope", "short_factor": [1, 2, 4, 5],
       "long_factor": [9, 9, 9, 9], "original_max_position_embeddings": 64}})",
                              {.head_dim = 8, .max_positions = 256});
   ASSERT_TRUE(result.status.ok()) << result.status;
   ExpectFrequencies(result.rope, {1, 0.05, 0.0025, 0.0002});
   EXPECT_NEAR(result.rope.cos_sin_scale, std::sqrt(1 + std::log(4.0) / std::log(64.0)), 1e-12);
-  EXPECT_EQ(result.rope.max_positions, 64);
+  EXPECT_EQ(result.rope.original_positions, 64);
+  EXPECT_EQ(result.rope.long_cos_sin_scale, result.rope.cos_sin_scale);
+  ASSERT_EQ(result.rope.long_inv_freq.size(), 4u);
+  const double plain[] = {1, 0.1, 0.01, 0.001};
+  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(result.rope.long_inv_freq[i], plain[i] / 9, 1e-7 * plain[i]);
   EXPECT_EQ(ErrorKind(Read(R"({"rope_scaling": {"type": "longrope", "short_factor": [1, 2, 4, 5], "long_factor": [9],
       "original_max_position_embeddings": 64}})",
                            {.head_dim = 8, .max_positions = 256})
@@ -167,7 +171,7 @@ TEST(RopeTest, OriginalPositionsBesideTheSettingsWin) {
       "short_factor": [1, 1], "long_factor": [1, 1], "original_max_position_embeddings": 64}})",
                              {.head_dim = 4, .max_positions = 256});
   ASSERT_TRUE(result.status.ok()) << result.status;
-  EXPECT_EQ(result.rope.max_positions, 32);
+  EXPECT_EQ(result.rope.original_positions, 32);
 }
 
 TEST(RopeTest, ProportionalLeavesPairsOfTheWholeHeadAlone) {

@@ -103,7 +103,7 @@ TEST(GlobTest, Matches) {
   EXPECT_FALSE(MatchesGlob(std::string(50, '*') + "y", std::string(5000, 'x')));
 }
 
-// Field report 1: with equal sides only the declaration tells the orientation.
+// With equal sides only the declaration tells the orientation.
 TEST(StoredLayoutTest, SquareExpertsFollowTheDeclaration) {
   constexpr int kSize = 4;
   const auto weight = [](int64_t n, double a, double b) { return static_cast<double>(n % 7 - 3) * a + b; };

@@ -92,7 +92,7 @@ TEST(ValidateSpecTest, RefusesTooManyTensors) {
   EXPECT_NE(std::string(status.message()).find("num_experts"), std::string::npos);
 }
 
-// Field report 21: the expert count under its spellings.
+// The expert count under its spellings.
 TEST(ArchitecturesTest, ExpertCountSpellings) {
   for (const char* name : {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"}) {
     nlohmann::json config = moe::testing::TinyConfig();
@@ -206,7 +206,6 @@ TEST(NemotronHTest, RefusesWhatItDoesNotKnow) {
   } cases[] = {
       {"mlp_hidden_act", "silu", "UNSUPPORTED"},
       {"mamba_hidden_act", "gelu", "UNSUPPORTED"},
-      {"mlp_bias", true, "UNSUPPORTED"},
       {"sliding_window", 128, "UNSUPPORTED"},
       {"mamba_proj_bias", true, "UNSUPPORTED"},
       {"n_group", 5, "INVALID"},

@@ -99,7 +99,7 @@ TEST(WeightStoreTest, FusedExpertsEqualSeparateOnes) {
   EXPECT_EQ(fused.weights->total_bytes(), separate.weights->total_bytes());
 }
 
-// Field report 5.
+// The head is the embedding then, which the checkpoint stores once.
 TEST(WeightStoreTest, TiedHeadNeedsNoTensor) {
   FileMap files = SoundFiles();
   EditConfig(&files, [](json* config) { (*config)["tie_word_embeddings"] = true; });
@@ -136,14 +136,14 @@ TEST(WeightStoreTest, DifferentHeadBesideTiedEmbeddingsIsUsed) {
   EXPECT_NE(Values(opened.weights->Get("lm_head")), Values(opened.weights->Get("embed")));
 }
 
-// Field report 7.
+// It is not taken for tied because the tensor is absent.
 TEST(WeightStoreTest, UntiedHeadMustBeThere) {
   FileMap files = SoundFiles();
   EditTensors(&files, [](std::vector<TinyTensor>* tensors) { Take(tensors, "lm_head.weight"); });
   ExpectError(Open(files), "INVALID", "lm_head.weight");
 }
 
-// Field report 19: one layer more than num_hidden_layers.
+// One layer more than num_hidden_layers.
 TEST(WeightStoreTest, DraftLayersAreIgnoredOnlyWhenDeclared) {
   FileMap files = SoundFiles();
   EditTensors(&files, [](std::vector<TinyTensor>* tensors) {
@@ -165,7 +165,7 @@ TEST(WeightStoreTest, DraftLayersAreIgnoredOnlyWhenDeclared) {
   ExpectError(Open(files), "INVALID", "model.layers.2.x.weight");
 }
 
-// Field report 25: quantised suffixes.
+// By the suffixes of their tensors.
 TEST(WeightStoreTest, QuantizedCheckpointsAreUnsupportedAndNamed) {
   for (const char* name : {"qweight", "weight_packed", "weight_scale", "weight_scale_inv"}) {
     for (const char* glue : {".", "_"}) {

@@ -1,4 +1,4 @@
-#include "parallel/base/log.h"
+#include "parallel/base/log_plain.h"
 
 #include <gtest/gtest.h>
 
@@ -10,6 +10,25 @@ namespace {
 TEST(Log, ControlCharactersAreEscaped) {
   EXPECT_EQ(EscapeControl("a\nb\tc\x1b[31m\x7f\r"), "a\\nb\\tc\\x1b[31m\\x7f\\r");
   EXPECT_EQ(EscapeControl("naïve 日本"), "naïve 日本");
+}
+
+TEST(Log, PlainLinesLookLikeTheOthers) {
+  for (const LogFormat format : {LogFormat::kText, LogFormat::kJson}) {
+    SetLogFormat(format);
+    ::testing::internal::CaptureStderr();
+    MOE_LOG(kError) << "out of memory";
+    std::string usual = ::testing::internal::GetCapturedStderr();
+    ::testing::internal::CaptureStderr();
+    LogPlain(LogLevel::kError, "out of memory");
+    std::string plain = ::testing::internal::GetCapturedStderr();
+    const auto hide_time = [](std::string* line) {
+      for (char& c : *line) c = c >= '0' && c <= '9' ? '0' : c;
+    };
+    hide_time(&usual);
+    hide_time(&plain);
+    EXPECT_EQ(plain, usual);
+  }
+  SetLogFormat(LogFormat::kText);
 }
 
 TEST(Log, JsonLinesAreOneLineAndQuoted) {

@@ -251,7 +251,7 @@ TEST(Experts, ARowAloneHasTheBitsItHasInAGroupWithAnyThreads) {
   }
 }
 
-// FR-017: an output beyond the range of float16, of a model stored in it, is finite and weighed as it is.
+// An output beyond the range of float16, of a model stored in it, is finite and weighed as it is.
 TEST(Experts, OutputsBeyondFloat16) {
   WorkerPool pool(1);
   const Values up = ToValues(DType::kF16, {256.0f});

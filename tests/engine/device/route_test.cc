@@ -84,6 +84,18 @@ std::vector<RouterSpec> Specs() {
     s.input_scale = 0.375f;
     specs.push_back(s);
   }
+  for (const float order : {0.5f, 2.0f, std::numeric_limits<float>::infinity()}) {
+    RouterSpec s;
+    s.normalize = RouterSpec::Normalize::kSum;
+    s.normalize_order = order;
+    specs.push_back(s);
+  }
+  RouterSpec few;
+  few.num_groups = 4;
+  few.top_groups = 1;
+  few.group_score = RouterSpec::GroupScore::kMax;
+  few.others_weigh_zero = true;
+  specs.push_back(few);
   return specs;
 }
 
@@ -135,6 +147,27 @@ TEST(Route, EqualScoresGoToTheLowestIds) {
       EXPECT_EQ(std::vector<int32_t>(got.ids.begin(), got.ids.begin() + 4), (std::vector<int32_t>{0, 1, 2, 3}));
       EXPECT_EQ(got.ids[4], 5);
     }
+  }
+}
+
+TEST(Route, ExpertsBeyondTheChosenGroupsWeighNothing) {
+  for (const char* backend : {"reference", "cpu"}) {
+    WorkerPool pool(1);
+    const std::unique_ptr<Backend> route =
+        backend[0] == 'r' ? CreateReferenceBackend(DType::kF32) : MakeCpu(AvailableIsas().back(), DType::kF32, &pool);
+    RouteInputs in;
+    in.spec.num_groups = 4;
+    in.spec.top_groups = 1;
+    in.spec.group_score = RouterSpec::GroupScore::kMax;
+    in.spec.others_weigh_zero = true;
+    in.rows = 1;
+    in.experts = 8;
+    in.top_k = 3;
+    in.logits = {0, 0, 0, 0, 1, 2, 0, 0};
+    const Routed got = RunRoute(*route, in);
+    EXPECT_EQ(got.ids, (std::vector<int32_t>{5, 4, 0})) << backend;
+    EXPECT_GT(got.weights[1], 0) << backend;
+    EXPECT_EQ(got.weights[2], 0) << backend;
   }
 }
 

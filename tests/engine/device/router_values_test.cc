@@ -1,4 +1,4 @@
-// Every router of the supported families against transformers' numbers, and the router cases of the field reports.
+// Every router of the supported families against transformers' numbers, and routing that is easily got wrong.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -232,7 +232,7 @@ void ExpectRow(const RouteInput& in, const std::vector<int32_t>& ids, const std:
   });
 }
 
-// FR-009: experts of dropped groups must lose even against negative scores; {0, 1, 2} would be chosen if they had 0.
+// Experts of dropped groups must lose even against negative scores; {0, 1, 2} would be chosen if they had 0.
 TEST(RouterValues, DroppedGroupsLoseAgainstNegativeScores) {
   RouteInput in;
   in.spec.score = RouterSpec::Score::kSigmoid;
@@ -248,7 +248,7 @@ TEST(RouterValues, DroppedGroupsLoseAgainstNegativeScores) {
   ExpectRow(in, {4, 5, 7}, {0.94796884f, 0.80714738f, 0.74488366f}, 1e-6);
 }
 
-// FR-011: score + bias - bias is 0 in float32 here; the weights are the sigmoids themselves.
+// With a large bias score + bias - bias is 0 in float32 here; the weights are the sigmoids themselves.
 TEST(RouterValues, WeightsComeFromTheScoresWithoutBias) {
   RouteInput in;
   in.spec.score = RouterSpec::Score::kSigmoid;
@@ -261,7 +261,7 @@ TEST(RouterValues, WeightsComeFromTheScoresWithoutBias) {
   ExpectRow(in, {0, 1}, {0.26894146f, 0.73105854f}, 1e-6);
 }
 
-// FR-013: without renormalisation the weights are shares of the softmax over all experts. FR-015: one expert a token
+// Without renormalisation the weights are shares of the softmax over all experts. One expert a token
 // has weight 1 with renormalisation and its share without, row by row.
 TEST(RouterValues, RenormalisedOrNot) {
   RouteInput in;

@@ -68,7 +68,7 @@ TestModel::TestModel(std::unique_ptr<ModelFiles> files, const TestModelOptions& 
     for (int64_t b = options.state_slots; b-- > 0;) slots.push_back(static_cast<int32_t>(b));
   }
   drops_.resize(options.ranks);
-  ranks_ = CreateLocalRanks(std::move(workers));
+  ranks_ = CreateLocalRanks(std::move(workers), std::make_shared<const std::vector<ExpertPlacement>>(placements_));
 }
 
 TestSequence* TestModel::Add(std::vector<int32_t> prompt, int rank) {
@@ -136,6 +136,7 @@ void TestModel::Step(const std::vector<Part>& parts) {
       const bool all_true = slice.accepted() == static_cast<int64_t>(planned.draft.size());
       const bool taken_back = !all_true && DraftRollback::Needed(spec());
       s.computed = planned.first_pos + (taken_back ? 0 : KeptRows(planned, slice));
+      s.not_finite = s.not_finite || slice.not_finite;
       s.prompt_tokens.insert(s.prompt_tokens.end(), slice.prompt_tokens.begin(), slice.prompt_tokens.end());
       // A replayed position has given its rows before.
       const auto width = static_cast<int64_t>(slice.expert_ids.size()) / KeptRows(planned, slice);

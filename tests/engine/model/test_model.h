@@ -34,6 +34,7 @@ struct TestSequence {
   std::vector<TokenInfo> tokens;         // generated
   std::vector<TokenInfo> prompt_tokens;  // with prompt_logprobs
   std::vector<int32_t> expert_ids;
+  bool not_finite = false;  // some slice's result says so
   bool admitted = false;
 };
 

@@ -38,7 +38,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, ChatFixture,
                                          "mixtral", "metaspace_bpe", "unigram", "unigram_bytes", "gemma"),
                          [](const auto& info) { return std::string(info.param); });
 
-// Field report FR-037: white space control, braces in content, tojson.
+// White space control, braces in content, tojson.
 TEST(ChatFixture, RenderingDetails) {
   const std::string source =
       "{%- if messages[0]['role'] == 'system' -%}\n    {{- '<|sys|>' + messages[0]['content'] | trim + '<|end|>' }}\n"

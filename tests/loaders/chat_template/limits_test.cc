@@ -30,7 +30,7 @@ std::string Repeat(const std::string& text, int times) {
   return out;
 }
 
-// Field report FR-035.
+// Templates of a few lines that would take hours, gigabytes or the whole stack.
 TEST(ChatLimits, Bombs) {
   ExpectBounded(
       "{% for a in range(700) %}{% for b in range(700) %}{% for c in range(700) %}{% endfor %}{% endfor %}{% endfor %}",

@@ -58,7 +58,7 @@ Streamed StreamBytes(const Strings& token_bytes) {
   return StreamTokens(tokens, kByteLevelDecoder);
 }
 
-// Field report FR-027.
+// A character whose bytes come with several tokens is shown when it is whole, never as replacement characters.
 TEST(IncrementalDetokenizer, CharactersOverSeveralTokens) {
   const Streamed emoji = StreamBytes({"Hello ", "\xF0\x9F", "\x98\x80", "!"});
   EXPECT_EQ(emoji.deltas, (Strings{"Hello ", "", "😀", "!"}));
@@ -84,14 +84,14 @@ TEST(IncrementalDetokenizer, InvalidBytesAreReplacedOnceCertain) {
   EXPECT_EQ(cut.last, "\uFFFD");
 }
 
-// Field report FR-029.
+// Each token decoded by itself would lose the space before it.
 TEST(IncrementalDetokenizer, OnlyTheFirstSpaceIsDropped) {
   EXPECT_EQ(StreamTokens({"▁Hello", "▁world", "!"}, kSentencePieceDecoder).deltas, (Strings{"Hello", " world", "!"}));
   EXPECT_EQ(StreamTokens({"Hello", "▁world"}, kSentencePieceDecoder).deltas, (Strings{"Hello", " world"}));
   EXPECT_EQ(StreamTokens({"▁", "▁a"}, kSentencePieceDecoder).deltas, (Strings{"", " a"}));
 }
 
-// Field report FR-033.
+// Byte tokens (<0xE6>) are bytes of characters, not text, also where a character stays incomplete.
 TEST(IncrementalDetokenizer, ByteFallback) {
   const auto stream = [](const Strings& tokens) { return StreamTokens(tokens, kSentencePieceDecoder); };
   EXPECT_EQ(stream({"▁Hello", "<0xE6>", "<0x97>", "<0xA5>", "▁world"}).all, "Hello日 world");

@@ -32,6 +32,15 @@ TEST(Normalizer, NormalForms) {
   EXPECT_EQ(Normalized({{"type", "NFC"}}, std::string("a\0\u00E9", 4)), std::string("a\0\u00E9", 4));
 }
 
+// As the tokenizers library has it, whose tables are those of Unicode 9: what was given a decomposition later stays.
+TEST(Normalizer, YoungCharactersStay) {
+  const std::string young = "\u32FF \uA7F2 \uAB69 \U00010781 \U0001E030 \U0001F16C \U0001FBF0";
+  EXPECT_EQ(Normalized({{"type", "NFKC"}}, young), young);
+  EXPECT_EQ(Normalized({{"type", "NFKD"}}, young + "\U00011938"), young + "\U00011938");
+  EXPECT_EQ(Normalized({{"type", "NFKC"}}, "\u32FE\u3300 \uA7F8 \uAB5F \U0001F16B"),
+            "\u30F2\u30A2\u30D1\u30FC\u30C8 \u0126 \uAB52 MD");
+}
+
 // Four steps of a thousandfold growth would make ten terabytes of ten characters.
 TEST(Normalizer, GrowthIsBounded) {
   Json step = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(1000, 'a')}};
