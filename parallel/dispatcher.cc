@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <limits>
 
 #include "parallel/base/check.h"
 
 namespace moe {
 namespace {
+
+constexpr int64_t kPairBytes = 2 * sizeof(int32_t);
 
 class Stopwatch {
  public:
@@ -23,12 +26,13 @@ class Stopwatch {
 
 StatusOr<Dispatcher::Work> Dispatcher::Dispatch(const ExpertPlacement& placement, const std::byte* rows,
                                                 int64_t num_rows, int64_t row_bytes, std::span<const int32_t> experts,
-                                                int64_t top_k, int64_t layer) {
+                                                int64_t top_k, int64_t layer, int64_t most_rows) {
   MOE_CHECK_EQ(static_cast<int64_t>(experts.size()), num_rows * top_k);
   num_rows_ = num_rows;
   row_bytes_ = row_bytes;
   top_k_ = top_k;
   layer_ = layer;
+  most_rows_ = most_rows;
   experts_ = experts;
   PlanSends(placement, rows);
   if (communicator_->size() > 1) MOE_RETURN_IF_ERROR(ExchangeRows(placement));
@@ -84,47 +88,95 @@ void Dispatcher::PlanSends(const ExpertPlacement& placement, const std::byte* ro
 Status Dispatcher::ExchangeCounts() {
   const Stopwatch watch(&counters_.counts_seconds);
   const int size = communicator_->size();
-  // For each rank: the rows and pairs that follow, and how many rows we have in all (also those that stay).
-  counts_out_.resize(size);
-  counts_in_.resize(size);
   std::vector<std::span<const std::byte>> send(size);
   std::vector<std::span<std::byte>> receive(size);
   for (int r = 0; r < size; ++r) {
-    counts_out_[r] = {send_rows_[r], static_cast<int32_t>(send_slots_[r].size()), static_cast<int32_t>(num_rows_)};
-    counters_.rows_sent += send_rows_[r];
-    counters_.slots_sent += send_slots_[r].size();
     send[r] = std::as_bytes(std::span(&counts_out_[r], 1));
     receive[r] = std::as_writable_bytes(std::span(&counts_in_[r], 1));
   }
   MOE_RETURN_IF_ERROR(communicator_->AllToAllV(send, receive, {"counts", layer_}));
-  counters_.exchanges += 2;  // this one and the next
+  ++counters_.exchanges;
   counters_.count_bytes += sizeof(Counts) * (size - 1);
-  rows_of_rank_.resize(size);
-  for (int r = 0; r < size; ++r) rows_of_rank_[r] = std::max(0, counts_in_[r].all_rows);
+  return absl::OkStatus();
+}
+
+void Dispatcher::NoteRowsOfRanks() {
+  rows_of_rank_.resize(counts_in_.size());
+  for (size_t r = 0; r < counts_in_.size(); ++r) rows_of_rank_[r] = std::max(0, counts_in_[r].all_rows);
+}
+
+Status Dispatcher::CheckCounts(int rank, int64_t most_rows) const {
+  const Counts& counts = counts_in_[rank];
+  if (counts.rows >= 0 && counts.pairs >= 0 && counts.rows <= most_rows && counts.pairs <= most_rows * top_k_) {
+    return absl::OkStatus();
+  }
+  return CorruptError("rank ", rank, " announced ", counts.rows, " rows and ", counts.pairs, " pairs for layer ",
+                      layer_);
+}
+
+Status Dispatcher::ExchangeExactly() {
+  MOE_RETURN_IF_ERROR(ExchangeCounts());
+  const Stopwatch watch(&counters_.dispatch_seconds);
+  const int size = communicator_->size();
+  std::vector<std::span<const std::byte>> send(size);
+  std::vector<std::span<std::byte>> receive(size);
+  for (int r = 0; r < size; ++r) {
+    send[r] = send_[r];
+    counters_.dispatch_bytes += send_[r].size();
+    MOE_RETURN_IF_ERROR(CheckCounts(r, std::numeric_limits<int32_t>::max()));
+    receive_[r].resize(counts_in_[r].rows * row_bytes_ + counts_in_[r].pairs * kPairBytes);
+    receive[r] = receive_[r];
+  }
+  ++counters_.exchanges;
+  return communicator_->AllToAllV(send, receive, {"dispatch", layer_});
+}
+
+// Rows and pairs from the beginning of a part, the counts at its end.
+Status Dispatcher::ExchangePadded() {
+  const Stopwatch watch(&counters_.dispatch_seconds);
+  const int size = communicator_->size();
+  const int64_t counts_at = most_rows_ * (row_bytes_ + top_k_ * kPairBytes);
+  const size_t part = static_cast<size_t>(counts_at) + sizeof(Counts);
+  std::vector<std::span<const std::byte>> send(size);
+  std::vector<std::span<std::byte>> receive(size);
+  for (int r = 0; r < size; ++r) {
+    send_[r].resize(part);
+    std::memcpy(send_[r].data() + counts_at, &counts_out_[r], sizeof(Counts));
+    receive_[r].resize(part);
+    send[r] = send_[r];
+    receive[r] = receive_[r];
+  }
+  ++counters_.exchanges;
+  counters_.dispatch_bytes += part * static_cast<size_t>(size - 1);
+  MOE_RETURN_IF_ERROR(communicator_->AllToAllV(send, receive, {"dispatch", layer_}));
+  for (int r = 0; r < size; ++r) {
+    std::memcpy(&counts_in_[r], receive_[r].data() + counts_at, sizeof(Counts));
+    MOE_RETURN_IF_ERROR(CheckCounts(r, most_rows_));
+  }
   return absl::OkStatus();
 }
 
 Status Dispatcher::ExchangeRows(const ExpertPlacement& placement) {
-  MOE_RETURN_IF_ERROR(ExchangeCounts());
-  const Stopwatch watch(&counters_.dispatch_seconds);
   const int size = communicator_->size();
   const int self = communicator_->rank();
-  std::vector<std::span<const std::byte>> send(size);
-  std::vector<std::span<std::byte>> receive(size);
+  if (most_rows_ > 0 && num_rows_ > most_rows_) {
+    return absl::InternalError(Cat(num_rows_, " rows in a step of at most ", most_rows_, " a rank"));
+  }
+  // For each rank: the rows and pairs that follow, and how many rows we have in all (also those that stay).
+  counts_out_.resize(size);
+  counts_in_.resize(size);
   for (int r = 0; r < size; ++r) {
+    counts_out_[r] = {send_rows_[r], static_cast<int32_t>(send_slots_[r].size()), static_cast<int32_t>(num_rows_)};
+    counters_.rows_sent += send_rows_[r];
+    counters_.slots_sent += send_slots_[r].size();
     const auto pairs = std::as_bytes(std::span(send_pairs_[r]));
     send_[r].insert(send_[r].end(), pairs.begin(), pairs.end());
-    send[r] = send_[r];
-    counters_.dispatch_bytes += send_[r].size();
-    if (counts_in_[r].rows < 0 || counts_in_[r].pairs < 0) {
-      return CorruptError("rank ", r, " announced ", counts_in_[r].rows, " rows and ", counts_in_[r].pairs,
-                          " pairs for layer ", layer_);
-    }
-    receive_[r].resize(counts_in_[r].rows * row_bytes_ +
-                       counts_in_[r].pairs * 2 * static_cast<int64_t>(sizeof(int32_t)));
-    receive[r] = receive_[r];
   }
-  MOE_RETURN_IF_ERROR(communicator_->AllToAllV(send, receive, {"dispatch", layer_}));
+  const bool padded =
+      most_rows_ > 0 &&
+      most_rows_ * (row_bytes_ + top_k_ * kPairBytes) + static_cast<int64_t>(sizeof(Counts)) <= kMostPaddedBytes;
+  MOE_RETURN_IF_ERROR(padded ? ExchangePadded() : ExchangeExactly());
+  NoteRowsOfRanks();
 
   for (int r = 0; r < size; ++r) {
     entry_begin_[r] = static_cast<int32_t>(entries_.size());

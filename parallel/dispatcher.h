@@ -1,8 +1,12 @@
 // Dispatcher: brings activation rows to the ranks that hold their experts, and one result row per (token, slot) back.
 //
-// Exact exchange: the ranks tell each other their counts first. A row goes once to each rank that needs it and comes
-// back once per slot; the owner adds the slots up, in slot order, so nothing is ever summed on the wire. Rows for
-// experts of this rank are never copied: Dispatch hands out pointers into `rows`, Return pointers into `results`.
+// A row goes once to each rank that needs it and comes back once per slot; the owner adds the slots up, in slot order,
+// so nothing is ever summed on the wire. Rows for experts of this rank are never copied: Dispatch hands out pointers
+// into `rows`, Return pointers into `results`.
+//
+// Exact exchange: the ranks tell each other their counts first. Padded exchange, for small steps whose size all ranks
+// know: every part has the size of the largest that there can be, so one exchange does for both. Both carry the same
+// rows.
 //
 // One layer call at a time: Dispatch, compute, Return. Buffers only grow, so a warm step allocates nothing.
 #ifndef MOE_PARALLEL_DISPATCHER_H_
@@ -39,9 +43,13 @@ class Dispatcher {
   // `rows`: num_rows rows of row_bytes each; `experts`: [num_rows, top_k] expert ids; a
   // negative one asks nobody and its result is null. All ranks call this for every MoE
   // layer, also with num_rows = 0. `placement` may differ from call to call, but not between ranks. A peer that sends
-  // what the placement does not allow: CORRUPT naming it.
+  // what the placement does not allow: CORRUPT naming it. `most_rows`: no rank brings more to this call, and all ranks
+  // say the same; 0: not known.
   StatusOr<Work> Dispatch(const ExpertPlacement& placement, const std::byte* rows, int64_t num_rows, int64_t row_bytes,
-                          std::span<const int32_t> experts, int64_t top_k, int64_t layer);
+                          std::span<const int32_t> experts, int64_t top_k, int64_t layer, int64_t most_rows = 0);
+
+  // Parts up to this size are padded.
+  static constexpr int64_t kMostPaddedBytes = int64_t{64} << 10;
 
   // `results`: one row of row_bytes for each row of the Work, in its order. Returns pointers to the result rows of this
   // rank's own (token, slot)s, [num_rows * top_k]; valid until the next Dispatch and while `results` lives.
@@ -84,7 +92,12 @@ class Dispatcher {
   void PlanSends(const ExpertPlacement& placement, const std::byte* rows);
   // What each rank will send, then the rows.
   Status ExchangeRows(const ExpertPlacement& placement);
+  Status ExchangeExactly();
+  Status ExchangePadded();
   Status ExchangeCounts();
+  // How many rows each rank brings, from counts_in_.
+  void NoteRowsOfRanks();
+  Status CheckCounts(int rank, int64_t most_rows) const;
   void SortByExpert(int64_t num_experts);
 
   Communicator* communicator_;
@@ -92,6 +105,7 @@ class Dispatcher {
   int64_t row_bytes_ = 0;
   int64_t top_k_ = 0;
   int64_t layer_ = 0;
+  int64_t most_rows_ = 0;
   std::span<const int32_t> experts_;
 
   std::vector<std::vector<std::byte>> send_;      // per rank: rows, then one (row index, expert) pair of int32 an entry

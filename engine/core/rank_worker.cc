@@ -105,7 +105,7 @@ StatusOr<RankResult> RankWorker::Execute(const RankPlan& plan) {
   result.expert_tokens.assign(moe_experts_.back(), 0);
   const std::vector<LogitRow> logit_rows = PlanLogits(plan, result);
   SaveStates(plan);
-  const ForwardContext context{backend_.get(), dispatcher_.get(), &arena_, &heartbeat_};
+  const ForwardContext context{backend_.get(), dispatcher_.get(), &arena_, &heartbeat_, plan.most_rows};
   MOE_ASSIGN_OR_RETURN(const float* hidden,
                        decoder_.Forward(context, {.tokens = tokens,
                                                   .slices = slices,

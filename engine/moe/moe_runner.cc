@@ -292,7 +292,7 @@ Status MoERunner::ForwardExperts(const ForwardContext& context, const ExpertPlac
   MOE_ASSIGN_OR_RETURN(
       const Dispatcher::Work work,
       context.dispatcher->Dispatch(placement, x, rows, row_bytes, {ids, static_cast<size_t>(rows * slots_per_row)},
-                                   slots_per_row, layer_));
+                                   slots_per_row, layer_, context.most_rows * (top_k / slots_per_row)));
   const std::byte* results = routed_.Forward(context, work);
   MOE_ASSIGN_OR_RETURN(auto slot_rows, context.dispatcher->Return(results));
   if (h.rows == 0) return absl::OkStatus();

@@ -28,6 +28,7 @@ struct ForwardContext {
   Dispatcher* dispatcher = nullptr;
   Arena* arena = nullptr;
   std::atomic<uint64_t>* heartbeat = nullptr;  // grows with every layer; may be null
+  int64_t most_rows = 0;                       // RankPlan::most_rows
 };
 
 // Rows of hidden states in the two forms a block reads.

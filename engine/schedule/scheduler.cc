@@ -273,6 +273,13 @@ void Scheduler::Emit(StepPlan& plan) {
     s->sent_blocks = static_cast<int64_t>(s->blocks.size());
     planned_.push_back(s->id);
   }
+  int64_t most_rows = 0;
+  for (const RankPlan& rank : plan.ranks) {
+    int64_t rows = 0;
+    for (const SlicePlan& slice : rank.slices) rows += slice.count;
+    most_rows = std::max(most_rows, rows);
+  }
+  for (RankPlan& rank : plan.ranks) rank.most_rows = most_rows;
 }
 
 void Scheduler::Commit() {

@@ -53,6 +53,7 @@ struct RankPlan {
   std::vector<SequenceId> drop;  // forget these (finished, cancelled, preempted, moved)
   std::vector<SequenceInit> admit;
   std::vector<SlicePlan> slices;  // at most one per sequence
+  int64_t most_rows = 0;          // no rank computes more in this step; 0: not said. The same for all ranks
 };
 
 struct StepPlan {

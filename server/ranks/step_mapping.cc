@@ -184,6 +184,7 @@ StatusOr<std::vector<TokenInfo>> TokensFromProto(const v1::RankTokens& from) {
 }  // namespace
 
 void PlanToProto(const RankPlan& plan, v1::RankStep* message) {
+  message->set_most_rows(plan.most_rows);
   Assign(plan.drop, message->mutable_drop());
   for (const SequenceInit& sequence : plan.admit) SequenceToProto(sequence, message->add_admit());
   for (const SlicePlan& slice : plan.slices) SliceToProto(slice, message->add_slices());
@@ -191,6 +192,8 @@ void PlanToProto(const RankPlan& plan, v1::RankStep* message) {
 
 StatusOr<RankPlan> PlanFromProto(const v1::RankStep& message) {
   RankPlan plan;
+  plan.most_rows = message.most_rows();
+  if (plan.most_rows < 0) return InvalidError("rank message: a step of at most ", plan.most_rows, " rows");
   plan.drop = ToVector<SequenceId>(message.drop());
   plan.admit.reserve(static_cast<size_t>(message.admit_size()));
   for (const v1::RankSequence& sequence : message.admit()) {

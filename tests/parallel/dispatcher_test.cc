@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <random>
 
@@ -23,14 +24,14 @@ float Load(const std::byte* row, int64_t i) {
 
 // One layer call on one rank; checks the rows that come back.
 void LayerCall(Dispatcher& dispatcher, Communicator& comm, const ExpertPlacement& placement,
-               const std::vector<int32_t>& experts, int64_t top_k) {
+               const std::vector<int32_t>& experts, int64_t top_k, int64_t most_rows = 0) {
   const auto num_rows = static_cast<int64_t>(experts.size()) / top_k;
   std::vector<float> rows;
   for (int64_t t = 0; t < num_rows; ++t) {
     for (int64_t i = 0; i < kWidth; ++i) rows.push_back(static_cast<float>(1000 * comm.rank() + 10 * t + i));
   }
   auto work = dispatcher.Dispatch(placement, reinterpret_cast<const std::byte*>(rows.data()), num_rows, kRowBytes,
-                                  experts, top_k, 0);
+                                  experts, top_k, 0, most_rows);
   ASSERT_TRUE(work.ok()) << work.status();
   std::vector<float> results(work->rows.size() * kWidth);
   size_t covered = 0;
@@ -93,7 +94,10 @@ TEST_P(DispatcherTest, RandomRoutingsOverRanksAndPlacements) {
         for (int64_t t = 0; t < rows; ++t) {
           for (int64_t s = 0; s < top_k; ++s) experts.push_back(static_cast<int32_t>((random() + s) % kExperts));
         }
-        LayerCall(dispatcher, comm, placements[call % placements.size()], experts, top_k);
+        // Padded, exact, and padded with parts that are too large for it.
+        const int64_t most_rows = std::array<int64_t, 3>{8, 0, 100'000}[call / 3 % 3];
+        LayerCall(dispatcher, comm, placements[call % placements.size()], experts, top_k, most_rows);
+        EXPECT_EQ(dispatcher.counters().count_bytes > 0, ranks > 1 && call >= 3) << "padded ones send no counts";
       }
     });
   }
@@ -115,6 +119,18 @@ TEST_P(DispatcherTest, ARowIsSentOnceToEachRank) {
     LayerCall(dispatcher, comm, placement, rank == 0 ? std::vector<int32_t>{4, 5, 6} : std::vector<int32_t>{}, 3);
     const uint64_t row = kRowBytes;
     EXPECT_EQ(dispatcher.bytes_sent(), rank == 0 ? row + 3 * 2 * sizeof(int32_t) : 3 * row);
+  });
+}
+
+TEST_P(DispatcherTest, MoreRowsThanAnnouncedAreAnError) {
+  RunOn(2, [](int, Dispatcher& dispatcher, Communicator& comm) {
+    const ExpertPlacement placement = ExpertPlacement::Linear(8, 2);
+    const std::vector<float> rows(3 * kWidth);
+    const std::vector<int32_t> experts{0, 4, 5};
+    const auto work =
+        dispatcher.Dispatch(placement, reinterpret_cast<const std::byte*>(rows.data()), 3, kRowBytes, experts, 1, 0, 2);
+    EXPECT_EQ(work.status().code(), absl::StatusCode::kInternal);
+    comm.Abort("over");
   });
 }
 
@@ -162,6 +178,24 @@ TEST(Dispatcher, APeersNonsenseIsAnError) {
   const Status status = answer({1, 1, 1}, 0, 2);
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << "an expert of the other rank";
   EXPECT_EQ(status.message(), "rank 1 asked rank 0 for expert 2 of row 0 of 1 in layer 3");
+}
+
+TEST(Dispatcher, APeersNonsenseInAPaddedExchangeIsAnError) {
+  const ExpertPlacement placement = ExpertPlacement::Linear(4, 2);
+  // One row, one pair, then the counts.
+  const auto answer = [&](int32_t rows, int32_t pairs, int32_t index, int32_t expert) {
+    std::vector<int32_t> part(kWidth);
+    part.insert(part.end(), {index, expert, rows, pairs, 1});
+    RoguePeer peer({part});
+    Dispatcher dispatcher(&peer);
+    return dispatcher.Dispatch(placement, nullptr, 0, kRowBytes, {}, 1, 3, 1).status();
+  };
+  EXPECT_TRUE(answer(1, 1, 0, 1).ok());
+  EXPECT_TRUE(answer(0, 0, 7, 7).ok());
+  EXPECT_EQ(answer(2, 1, 0, 1).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(answer(1, 2, 0, 1).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(answer(-1, 1, 0, 1).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(answer(1, 1, 1, 1).code(), absl::StatusCode::kDataLoss) << "no such row";
 }
 
 TEST_P(DispatcherTest, OneRankCopiesNothing) {

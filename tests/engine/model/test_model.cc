@@ -123,6 +123,14 @@ void TestModel::Step(const std::vector<Part>& parts) {
     order[s.rank].push_back(&s);
     rank.slices.push_back(std::move(slice));
   }
+  // Every other step says how many rows a rank has at most: the ranks then exchange them padded.
+  int64_t most_rows = 0;
+  for (const RankPlan& rank : plan.ranks) {
+    int64_t rows = 0;
+    for (const SlicePlan& slice : rank.slices) rows += slice.count;
+    most_rows = std::max(most_rows, rows);
+  }
+  for (RankPlan& rank : plan.ranks) rank.most_rows = step_ % 2 == 0 ? most_rows : 0;
   auto result = ranks_->Step(plan);
   MOE_CHECK(result.ok()) << result.status();
   for (size_t r = 0; r < result->ranks.size(); ++r) {

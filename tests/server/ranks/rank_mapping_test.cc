@@ -179,6 +179,7 @@ RankOrder RandomOrder(Random& random, int kind) {
       return StoreEntry{random.Bits(), random.Bytes(30), random.Bytes(300)};
     case 6: {
       RankStep step{random.Bits(), random.Bits(), random.Count(), {}};
+      step.plan.most_rows = random.Count();
       step.plan.drop = random.Some(4, [&] { return random.Bits(); });
       step.plan.admit = random.Some(4, [&] { return RandomSequence(random); });
       step.plan.slices = random.Some(4, [&] { return RandomSlice(random); });
@@ -290,7 +291,8 @@ void Same(const FormGroup& a, const FormGroup& b) {
   SameAll(a.placements, b.placements, [](const ExpertPlacement& x, const ExpertPlacement& y) { Same(x, y); });
 }
 void Same(const RankStep& a, const RankStep& b) {
-  EXPECT_EQ(std::tie(a.generation, a.step, a.rows, a.plan.drop), std::tie(b.generation, b.step, b.rows, b.plan.drop));
+  EXPECT_EQ(std::tie(a.generation, a.step, a.rows, a.plan.most_rows, a.plan.drop),
+            std::tie(b.generation, b.step, b.rows, b.plan.most_rows, b.plan.drop));
   SameAll(a.plan.admit, b.plan.admit, [](const SequenceInit& x, const SequenceInit& y) {
     EXPECT_EQ(std::tie(x.id, x.prompt_len, x.tokens, x.choice, x.min_new_tokens, x.end_ids, x.logprobs,
                        x.prompt_logprobs, x.routed_experts, x.state_slot, x.state_snapshot, x.long_context),
