@@ -209,7 +209,11 @@ class GrpcRankTransportImpl final : public GrpcRankTransport, public RankCallHos
   void Serve() {
     void* tag = nullptr;
     bool ok = false;
-    while (queue_->Next(&tag, &ok)) RankCall::Run(tag, ok);
+    while (queue_->Next(&tag, &ok)) {
+      // Calls are made with it held. gRPC orders that before this too, but not so that ThreadSanitizer could see it.
+      { const std::lock_guard lock(mutex_); }
+      RankCall::Run(tag, ok);
+    }
   }
 
   void Monitor() {

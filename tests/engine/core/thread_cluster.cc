@@ -139,23 +139,32 @@ StatusOr<std::unique_ptr<Communicator>> ThreadCluster::Meet(uint64_t generation,
 }
 
 void ThreadCluster::Report(LinkId link, RankReport report) {
+  std::function<void()> wake;
   {
     const std::lock_guard lock(mutex_);
     if (!processes_.at(link)->open) return;
     events_.push_back({link, std::move(report)});
+    wake = wake_;
   }
   changed_.notify_all();
-  if (wake_) wake_();
+  if (wake) wake();
 }
 
 void ThreadCluster::Ended(LinkId link, const std::string& reason) {
+  std::function<void()> wake;
   {
     const std::lock_guard lock(mutex_);
     if (!std::exchange(processes_.at(link)->open, false)) return;
     events_.push_back({link, Closed{reason}});
+    wake = wake_;
   }
   changed_.notify_all();
-  if (wake_) wake_();
+  if (wake) wake();
+}
+
+void ThreadCluster::SetWake(std::function<void()> wake) {
+  const std::lock_guard lock(mutex_);
+  wake_ = std::move(wake);
 }
 
 double ThreadCluster::Now() const {

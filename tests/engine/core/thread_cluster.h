@@ -35,7 +35,7 @@ class ThreadCluster : public RankTransport {
   std::optional<Event> Wait(double until) override;
   void Send(LinkId link, RankOrder order) override;
   void Close(LinkId link, const std::string& reason) override;
-  void SetWake(std::function<void()> wake) override { wake_ = std::move(wake); }
+  void SetWake(std::function<void()> wake) override;
   uint64_t Heartbeat() const override { return 0; }
 
  private:
@@ -47,10 +47,10 @@ class ThreadCluster : public RankTransport {
 
   const ModelFactory model_;
   const bool gloo_;
-  std::function<void()> wake_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Event> events_;                                               // guarded by mutex_, like the rest
+  std::function<void()> wake_;  // guarded by mutex_, like the rest
+  std::deque<Event> events_;
   std::map<LinkId, std::unique_ptr<Process>> processes_;                   // also those that have ended
   std::map<uint64_t, std::vector<std::unique_ptr<Communicator>>> groups_;  // in process: by generation
   bool waiting_ = false;
