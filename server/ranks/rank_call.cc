@@ -63,7 +63,7 @@ void RankCall::OnAccept(bool ok) {
         state_ = State::kNew;
         context_.AddInitialMetadata(kRankJoinedKey, "1");
         ++pending_;
-        writing_ = true;
+        writing_ = greeting_ = true;
         stream_.SendInitialMetadata(&write_tag_);
         Read();
       }
@@ -100,7 +100,7 @@ void RankCall::OnWrite(bool ok) {
   {
     std::lock_guard lock(mutex_);
     --pending_;
-    writing_ = false;
+    writing_ = greeting_ = false;
     if (!ok) outbox_.clear();  // the stream is broken: OnRead says so
     if (!outbox_.empty()) {
       Write();
@@ -191,7 +191,7 @@ void RankCall::Finish() {
   if (finishing_) return;
   if (writing_) {
     // One thing at a time goes out. A write that does not end by itself ends so.
-    if (!said_goodbye_) context_.TryCancel();
+    if (!said_goodbye_ && !greeting_) context_.TryCancel();
     return;
   }
   finishing_ = true;

@@ -114,8 +114,9 @@ class RankCall : public std::enable_shared_from_this<RankCall> {
   v1::RankReportMessage incoming_;
   FragmentJoiner<v1::RankReportMessage> joiner_;
   std::deque<v1::RankOrderMessage> outbox_;
-  int pending_ = 0;       // operations under way
-  bool writing_ = false;  // one of them
+  int pending_ = 0;        // operations under way
+  bool writing_ = false;   // one of them
+  bool greeting_ = false;  // what is being written is the initial metadata: small, and ends by itself
   bool finish_wanted_ = false;
   bool finishing_ = false;
   bool said_goodbye_ = false;  // the last order was one
