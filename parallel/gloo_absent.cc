@@ -7,8 +7,8 @@ bool HasGloo() {
   return false;
 }
 
-StatusOr<std::unique_ptr<Communicator>> CreateGlooCommunicator(const GlooOptions&, RendezvousStore&) {
-  return UnsupportedError("this build has no Gloo; configure with -DMOE_GLOO=ON, or let the ranks be threads");
+StatusOr<std::unique_ptr<Communicator>> CreateGlooCommunicator(const GroupOptions&, RendezvousStore&) {
+  return UnsupportedError("this build has no Gloo; configure with -DMOE_GLOO=ON, or use the TCP transport");
 }
 
 }  // namespace moe

@@ -32,7 +32,7 @@ struct Hello {
   uint64_t generation = 0;
   int32_t from = 0;
   int32_t to = 0;
-  GlooCommunicator::Nonce nonce = {};  // the one that `to` published
+  Nonce nonce = {};  // the one that `to` published
 };
 
 // Gloo's buffers are fixed to one piece of memory, ours change with every call. The TCP transport registers nothing, so
@@ -326,24 +326,11 @@ void GlooCommunicator::Judge() {
   if (judging_) return;
   judging_ = true;
   if (in_call_ && at_ >= 0) {
-    reports_[rank_] = {next_slot_, at_,
-                       Cat("rank ", at_.load(), " did not reach ", Where(), " within ", call_timeout_.count(), " ms")};
+    reports_[rank_] = {
+        next_slot_, at_,
+        Cat("rank ", at_.load(), " did not reach ", PlaceName(label_), " within ", call_timeout_.count(), " ms")};
   }
   changed_.notify_all();
-}
-
-Status GlooCommunicator::Verdict() const {
-  const Report* best = nullptr;
-  const auto blames_a_witness = [&](const Report& report) {
-    return report.missing >= 0 && report.missing < size_ && reports_[report.missing].missing >= 0;
-  };
-  for (const Report& report : reports_) {
-    if (report.missing < 0) continue;
-    const auto rank_of = [&](const Report& r) { return std::pair(blames_a_witness(r), r.operation); };
-    if (best == nullptr || rank_of(report) < rank_of(*best)) best = &report;
-  }
-  if (best == nullptr) return absl::DeadlineExceededError("an exchange timed out");
-  return BlameRank(absl::DeadlineExceededError(best->text), best->missing);
 }
 
 // When a rank dies, the others close too: which of two lost connections was first is not always seen. So a moment for
@@ -384,7 +371,7 @@ void GlooCommunicator::Keep() {
   if (notice_.kind == kReportNotice) {
     lock.lock();
     changed_.wait_for(lock, kReportTimeout, [&] { return silent_ == 0; });
-    failure_ = Verdict();
+    failure_ = DecideBlame(reports_);
     lock.unlock();
   }
   AwaitNotice();
@@ -436,13 +423,9 @@ void GlooCommunicator::Fail(const Status& failure) {
 
 void GlooCommunicator::Lose(int peer, const std::string& how) {
   lost_ = peer;
-  loss_ = Cat(" ", how, in_call_ ? Cat(" in ", Where()) : "");
+  loss_ = Cat(" ", how, in_call_ ? Cat(" in ", PlaceName(label_)) : "");
   failure_ = BlameRank(absl::UnavailableError(Cat("rank ", peer, loss_)), peer);
   changed_.notify_all();
-}
-
-std::string GlooCommunicator::Where() const {
-  return label_.layer < 0 ? Cat("phase ", label_.phase) : Cat("phase ", label_.phase, " of layer ", label_.layer);
 }
 
 }  // namespace moe

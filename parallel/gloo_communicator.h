@@ -8,9 +8,7 @@
 //    sends the notices, then closes, then wakes the waiting call. Nothing touches the caller's memory after a call
 //    has returned: a failed call returns only when all pairs are closed.
 //
-// Who is to blame for a timeout: a stopped rank holds up its peers at different operations, and these hold up others.
-// So the first whose time is up asks all for their report (the operation they are in and the rank they miss); each
-// decides for the earliest operation reported. A rank that is only slow reports no missing rank.
+// Who is to blame for a timeout: exchange_blame.h.
 #ifndef MOE_PARALLEL_GLOO_COMMUNICATOR_H_
 #define MOE_PARALLEL_GLOO_COMMUNICATOR_H_
 
@@ -27,13 +25,13 @@
 #include <vector>
 
 #include "parallel/communicator.h"
+#include "parallel/exchange_blame.h"
+#include "parallel/group_options.h"
 
 namespace moe {
 
 class GlooCommunicator final : public Communicator {
  public:
-  using Nonce = std::array<uint8_t, 16>;
-
   // `context`: all pairs connected; null for a group of one.
   GlooCommunicator(std::shared_ptr<gloo::transport::Device> device, std::shared_ptr<gloo::transport::Context> context,
                    int rank, int size, std::chrono::milliseconds timeout);
@@ -87,8 +85,6 @@ class GlooCommunicator final : public Communicator {
   void Lose(int peer, const std::string& how);
   void SettleLoss(std::unique_lock<std::mutex>& lock);
   void Judge();
-  Status Verdict() const;
-  std::string Where() const;  // of the call in flight
   template <typename Fn>
   void ForEachPeer(Fn&& fn) const {  // each rank begins with its neighbour, so that not all rush to rank 0
     for (int i = 1; i < size_; ++i) fn((rank_ + i) % size_);
@@ -140,14 +136,9 @@ class GlooCommunicator final : public Communicator {
   std::chrono::milliseconds call_timeout_{0};
   Clock::time_point deadline_;
   Clock::time_point wake_at_;
-  bool judging_ = false;  // collecting reports about a timeout
-  struct Report {
-    uint64_t operation = 0;
-    int missing = -1;
-    std::string text;
-  };
-  std::vector<Report> reports_;  // per rank; -1: nothing missing, or no report
-  int silent_ = 0;               // peers from which neither a notice nor the end of the connection has come
+  bool judging_ = false;                 // collecting reports about a timeout
+  std::vector<ExchangeReport> reports_;  // per rank
+  int silent_ = 0;                       // peers from which neither a notice nor the end of the connection has come
   bool leaving_ = false;
   bool closed_ = false;
 

@@ -1,10 +1,6 @@
 #include "parallel/gloo_group.h"
 
-#include <arpa/inet.h>
 #include <gloo/transport/tcp/device.h>
-#include <net/if.h>
-#include <netinet/in.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,57 +17,16 @@ namespace {
 
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
-using Nonce = GlooCommunicator::Nonce;
-
-// An address in numbers; ss_family is 0 when `text` is none. (Gloo crashes on names that do not resolve.)
-sockaddr_storage ParseAddress(const std::string& text) {
-  sockaddr_storage storage{};
-  auto* v4 = reinterpret_cast<sockaddr_in*>(&storage);
-  auto* v6 = reinterpret_cast<sockaddr_in6*>(&storage);
-  if (inet_pton(AF_INET, text.c_str(), &v4->sin_addr) == 1) {
-    storage.ss_family = AF_INET;
-  } else if (inet_pton(AF_INET6, text.c_str(), &v6->sin6_addr) == 1) {
-    storage.ss_family = AF_INET6;
-  }
-  return storage;
-}
-
-bool IsHostAddress(const sockaddr_storage& storage) {
-  const auto& v4 = reinterpret_cast<const sockaddr_in&>(storage);
-  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(storage);
-  if (storage.ss_family == AF_INET) return v4.sin_addr.s_addr != htonl(INADDR_ANY);
-  return storage.ss_family == AF_INET6 && !IN6_IS_ADDR_UNSPECIFIED(&v6.sin6_addr);
-}
 
 // Whether this host has the address. (Gloo loses memory when it has not.)
-Status TryToBind(const std::string& address) {
-  const sockaddr_storage storage = ParseAddress(address);
-  const int fd = socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const socklen_t size = storage.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-  const bool bound = fd >= 0 && bind(fd, reinterpret_cast<const sockaddr*>(&storage), size) == 0;
+Status TryToBind(const GroupOptions& options) {
+  MOE_ASSIGN_OR_RETURN(const SocketAddress address, LocalAddress(options));
+  const int fd = socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const bool bound = fd >= 0 && bind(fd, address.get(), address.length) == 0;
   const int error = errno;
   if (fd >= 0) close(fd);
   if (bound) return absl::OkStatus();
   return absl::UnavailableError(std::generic_category().message(error));
-}
-
-Status Validate(const GlooOptions& options) {
-  if (options.size < 1 || options.rank < 0 || options.rank >= options.size) {
-    return InvalidError("rank ", options.rank, " of ", options.size, ": ranks count from 0");
-  }
-  if (options.timeout.count() <= 0 || options.rendezvous_timeout.count() <= 0) {
-    return InvalidError("timeouts of a group must be positive");
-  }
-  if (options.address.empty() == options.interface.empty()) {
-    return InvalidError("a rank needs either an address or an interface to listen on");
-  }
-  if (!options.address.empty() && !IsHostAddress(ParseAddress(options.address))) {
-    return InvalidError("rank address '", options.address, "' is not the numeric address of one host");
-  }
-  if (!options.interface.empty() && if_nametoindex(options.interface.c_str()) == 0) {
-    return InvalidError("rank interface '", options.interface, "' does not exist");
-  }
-  return absl::OkStatus();
 }
 
 // What a rank publishes: its nonce, then the address at which it awaits each rank (all of one size; none for itself).
@@ -105,12 +60,10 @@ std::string Key(uint64_t generation, int rank) {
 }
 
 // Connects all pairs of `context`; nonces: what each rank published, ours included.
-Status Connect(const GlooOptions& options, RendezvousStore& store, gloo::transport::Context& context,
+Status Connect(const GroupOptions& options, RendezvousStore& store, gloo::transport::Context& context,
                Clock::time_point deadline, std::vector<Nonce>& nonces) {
   Card card;
-  if (getrandom(card.nonce.data(), card.nonce.size(), 0) != static_cast<ssize_t>(card.nonce.size())) {
-    return absl::InternalError("the system gives no random bytes");
-  }
+  MOE_ASSIGN_OR_RETURN(card.nonce, RandomNonce());
   nonces[options.rank] = card.nonce;
   for (int r = 0; r < options.size; ++r) {
     if (r == options.rank) continue;
@@ -152,16 +105,16 @@ bool HasGloo() {
   return true;
 }
 
-StatusOr<std::unique_ptr<Communicator>> CreateGlooCommunicator(const GlooOptions& options, RendezvousStore& store) {
-  MOE_RETURN_IF_ERROR(Validate(options));
+StatusOr<std::unique_ptr<Communicator>> CreateGlooCommunicator(const GroupOptions& options, RendezvousStore& store) {
+  MOE_RETURN_IF_ERROR(CheckGroupOptions(options));
   const Clock::time_point deadline = Clock::now() + options.rendezvous_timeout;
   const SigpipeGuard guard;  // the device's thread inherits it
   std::shared_ptr<gloo::transport::Device> device;
   std::shared_ptr<gloo::transport::Context> context;
   std::vector<Nonce> nonces(options.size);
   if (options.size > 1) {
-    const std::string where = Cat("rank ", options.rank, " cannot listen on ", options.address, options.interface);
-    if (!options.address.empty()) MOE_RETURN_IF_ERROR(Annotate(TryToBind(options.address), where));
+    const std::string where = ListeningPlace(options);
+    if (!options.address.empty()) MOE_RETURN_IF_ERROR(Annotate(TryToBind(options), where));
     try {
       gloo::transport::tcp::attr attr;
       attr.hostname = options.address;

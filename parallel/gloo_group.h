@@ -17,26 +17,13 @@
 #ifndef MOE_PARALLEL_GLOO_GROUP_H_
 #define MOE_PARALLEL_GLOO_GROUP_H_
 
-#include <chrono>
-#include <cstdint>
 #include <memory>
-#include <string>
 
 #include "parallel/communicator.h"
+#include "parallel/group_options.h"
 #include "parallel/rendezvous.h"
 
 namespace moe {
-
-struct GlooOptions {
-  int rank = 0;
-  int size = 1;
-  uint64_t generation = 0;  // ranks of different generations never meet
-  // Exactly one of the two: a numeric IPv4 or IPv6 address of this host (no wildcard, no name), or an interface.
-  std::string address;
-  std::string interface;
-  std::chrono::milliseconds rendezvous_timeout{30'000};  // from the call to a complete group
-  std::chrono::milliseconds timeout{30'000};             // of each operation
-};
 
 // Whether this build has Gloo.
 bool HasGloo();
@@ -47,7 +34,7 @@ bool HasGloo();
 // Of the communicator: AllToAllV does not send parts of zero bytes, so it does not wait for a rank from which it
 // expects none. A rank destroyed after its last operation lets the others finish theirs; a later operation with it
 // fails. Destroying takes at most about 50 ms and 10 ms a peer. No exception leaves it.
-StatusOr<std::unique_ptr<Communicator>> CreateGlooCommunicator(const GlooOptions& options, RendezvousStore& store);
+StatusOr<std::unique_ptr<Communicator>> CreateGlooCommunicator(const GroupOptions& options, RendezvousStore& store);
 
 }  // namespace moe
 

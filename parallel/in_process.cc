@@ -1,5 +1,6 @@
 // The in-process communicator: ranks are threads, a send is a memcpy by the receiver between two meetings of all ranks.
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
@@ -7,9 +8,14 @@
 
 #include "parallel/base/check.h"
 #include "parallel/communicator.h"
+#include "parallel/cpu_pause.h"
+#include "parallel/worker_pool.h"
 
 namespace moe {
 namespace {
+
+// A rank that waits looks for this long before it sleeps: to sleep and be woken takes about as long.
+constexpr std::chrono::microseconds kSpin(50);
 
 // One rank's offer of an exchange, readable by the others between the two meetings.
 struct Offer {
@@ -19,7 +25,8 @@ struct Offer {
 
 class Group {
  public:
-  Group(int size, std::chrono::milliseconds timeout) : offers(size), size_(size), timeout_(timeout), arrived_(size) {}
+  Group(int size, std::chrono::milliseconds timeout)
+      : offers(size), size_(size), timeout_(timeout), may_spin_(size <= UsableCores()), arrived_(size) {}
 
   int size() const { return size_; }
 
@@ -55,9 +62,15 @@ class Group {
     if (++waiting_ == size_) {
       waiting_ = 0;
       std::fill(arrived_.begin(), arrived_.end(), false);
-      ++meeting_;
+      meeting_.fetch_add(1, std::memory_order_release);
       changed_.notify_all();
       return absl::OkStatus();
+    }
+    if (may_spin_) {
+      lock.unlock();
+      const auto end = std::chrono::steady_clock::now() + kSpin;
+      while (meeting_.load(std::memory_order_acquire) == meeting && std::chrono::steady_clock::now() < end) CpuPause();
+      lock.lock();
     }
     const bool met = changed_.wait_for(lock, timeout_, [&] { return meeting_ != meeting || !failure_.ok(); });
     if (meeting_ != meeting) return absl::OkStatus();
@@ -85,11 +98,12 @@ class Group {
  private:
   const int size_;
   const std::chrono::milliseconds timeout_;
+  const bool may_spin_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<bool> arrived_;  // all guarded by mutex_
   int waiting_ = 0;
-  uint64_t meeting_ = 0;
+  std::atomic<uint64_t> meeting_{0};
   uint64_t reading_since_ = ~uint64_t{0};  // the meeting that began it
   int readers_ = 0;                        // ranks that have not ended it
   Status failure_;

@@ -10,9 +10,7 @@
 #include <thread>
 #include <vector>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "parallel/cpu_pause.h"
 
 namespace moe {
 namespace {
@@ -20,12 +18,6 @@ namespace {
 // About 20–50 µs of spinning before a thread sleeps: longer than the gap between two operations of a step, far shorter
 // than a scheduler tick.
 constexpr int kSpins = 2000;
-
-inline void Pause() {
-#if defined(__x86_64__)
-  _mm_pause();
-#endif
-}
 
 }  // namespace
 
@@ -46,7 +38,7 @@ struct WorkerPool::State {
     for (;;) {
       uint32_t now = generation.load(std::memory_order_acquire);
       for (int i = 0; now == seen && may_spin && i < kSpins; ++i) {
-        Pause();
+        CpuPause();
         now = generation.load(std::memory_order_acquire);
       }
       while (now == seen) {
@@ -95,7 +87,7 @@ void WorkerPool::RunImpl(RawFn fn, void* context) {
   fn(context, 0);
   int32_t left = state_->pending.load(std::memory_order_acquire);
   for (int i = 0; left != 0 && state_->may_spin && i < kSpins; ++i) {
-    Pause();
+    CpuPause();
     left = state_->pending.load(std::memory_order_acquire);
   }
   while (left != 0) {

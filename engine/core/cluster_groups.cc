@@ -202,6 +202,7 @@ Status ClusterLink::Form(GroupPlan plan, RankChange* change) {
     transport_->Send(place.link, FormGroup{.generation = generation_,
                                            .member = static_cast<int>(member),
                                            .size = static_cast<int>(group_.slots.size()),
+                                           .transport = options_.transport,
                                            .placements = group_.placements,
                                            .same_group = same_group,
                                            .undo_step = undo_step_,

@@ -30,6 +30,7 @@ namespace moe {
 struct ClusterOptions {
   RankTerms terms;
   int num_slots = 1;
+  ExchangeTransport transport = ExchangeTransport::kTcp;
   // After an abandoned step the ranks left keep their sequences (!DraftRollback::Needed).
   bool sequences_survive = false;
   // Seconds.

@@ -131,6 +131,7 @@ Status EngineImpl::StartProcesses(const NumericFormat& format, const ProgressFn&
   options.terms = {
       .build = BuildName(), .checkpoint = model_->fingerprint, .backend = info_.backend, .dtype = options_.dtype};
   options.num_slots = options_.expert_parallel_size;
+  MOE_ASSIGN_OR_RETURN(options.transport, ParseTransport(options_.rank_transport));
   options.sequences_survive = !DraftRollback::Needed(spec);
   options.recovery_timeout = options_.rank_recovery_timeout;
   options.on_event = [this] { inbox_.Push({}); };

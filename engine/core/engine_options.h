@@ -16,6 +16,7 @@ struct EngineOptions {
   int expert_parallel_size = 1;           // ranks, as threads of this process
   double rebalance_interval = 0;          // seconds; 0: experts move only when asked to
   double rank_recovery_timeout = 60;      // seconds that requests wait for ranks to come back, if too few are left
+  std::string rank_transport = "tcp";     // between ranks as processes: ParseTransport
   int64_t redundant_experts = 0;          // replicas of a layer beyond one of each expert, when they move
   int64_t max_model_len = 0;              // 0: the model's max_positions, or what the K/V memory holds
   int64_t max_num_seqs = 256;             // running at once

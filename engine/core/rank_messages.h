@@ -24,6 +24,7 @@
 
 #include "engine/schedule/step_plan.h"
 #include "parallel/base/status.h"
+#include "parallel/exchange_transport.h"
 #include "parallel/placement.h"
 
 namespace moe {
@@ -117,6 +118,7 @@ struct FormGroup {
   uint64_t generation = 0;
   int member = 0;  // this rank's number
   int size = 1;
+  ExchangeTransport transport = ExchangeTransport::kTcp;
   std::vector<ExpertPlacement> placements;  // [MoE layers], over the members
   // The members are those of the last generation, and it has not failed: they stay connected.
   bool same_group = false;

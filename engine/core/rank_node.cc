@@ -315,7 +315,7 @@ Status RankNode::Meet(const FormGroup& order) {
     }
     worker_->JoinGroup(nullptr, *placements_);
     MOE_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> communicator,
-                         factory_(order.generation, order.member, order.size, *store));
+                         factory_(order, *store));
     {
       const std::lock_guard lock(group_mutex_);
       if (const auto it = aborted_.find(order.generation); it != aborted_.end()) {

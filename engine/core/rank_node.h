@@ -38,8 +38,8 @@ struct RankNodeOptions {
 class RankNode {
  public:
   // Meets the members of a generation.
-  using GroupFactory = std::function<StatusOr<std::unique_ptr<Communicator>>(uint64_t generation, int member, int size,
-                                                                             RendezvousStore& store)>;
+  using GroupFactory =
+      std::function<StatusOr<std::unique_ptr<Communicator>>(const FormGroup& order, RendezvousStore& store)>;
 
   // `model` has its weights open. `port` outlives this.
   RankNode(std::unique_ptr<LoadedModel> model, const RankNodeOptions& options, GroupFactory factory, RankPort* port);

@@ -17,7 +17,7 @@
 #include "loaders/model_files.h"
 #include "loaders/model_loader.h"
 #include "parallel/base/log.h"
-#include "parallel/gloo_group.h"
+#include "parallel/exchange_transport.h"
 #include "server/commands/rank_processes.h"
 #include "server/commands/signals.h"
 #include "server/ranks/rank_client.h"
@@ -139,9 +139,7 @@ class JoinProcess {
     node_options.device = options_.engine.device;
     node_options.cpu_isa = options_.engine.cpu_isa;
     node_options.threads = options_.engine.threads;
-    const auto group = [this](uint64_t generation, int member, int size, RendezvousStore& store) {
-      return Meet(generation, member, size, store);
-    };
+    const auto group = [this](const FormGroup& order, RendezvousStore& store) { return Meet(order, store); };
     RankNode node(std::move(model), node_options, group, port.get());
     stopper_.SetPort(port.get());
     port->SetProgress([&node] { return node.progress(); });
@@ -151,18 +149,17 @@ class JoinProcess {
     return status;
   }
 
-  StatusOr<std::unique_ptr<Communicator>> Meet(uint64_t generation, int member, int size,
-                                               RendezvousStore& store) const {
-    GlooOptions gloo;
-    gloo.rank = member;
-    gloo.size = size;
-    gloo.generation = generation;
+  StatusOr<std::unique_ptr<Communicator>> Meet(const FormGroup& order, RendezvousStore& store) const {
+    GroupOptions group;
+    group.rank = order.member;
+    group.size = order.size;
+    group.generation = order.generation;
     // Less than the front waits (ClusterOptions::form_timeout), so that the attempt ends with a reason.
-    gloo.rendezvous_timeout = milliseconds(5000);
+    group.rendezvous_timeout = milliseconds(5000);
     const RankOptions& ranks = options_.ranks;
-    gloo.interface = ranks.interface;
-    if (ranks.interface.empty()) gloo.address = ranks.host == "localhost" ? "127.0.0.1" : ranks.host;
-    return CreateGlooCommunicator(gloo, store);
+    group.interface = ranks.interface;
+    if (ranks.interface.empty()) group.address = ranks.host == "localhost" ? "127.0.0.1" : ranks.host;
+    return CreateCommunicator(order.transport, group, store);
   }
 
   // A front that waits for this process had better know why it does not come.

@@ -7,7 +7,7 @@
 #include <charconv>
 
 #include "engine/tools/engine_flags.h"
-#include "parallel/gloo_group.h"
+#include "parallel/exchange_transport.h"
 #include "server/commands/flags.h"
 #include "server/ranks/rank_security.h"
 
@@ -107,7 +107,8 @@ Status CheckJoin(const ServerOptions& options) {
 
 }  // namespace
 
-void AddRankFlags(CLI::App* app, RankOptions* options) {
+void AddRankFlags(CLI::App* app, ServerOptions* all) {
+  RankOptions* options = &all->ranks;
   AddFlag(app, "--local-ranks", options->local_ranks,
           "Rank processes to start on this machine; the others come with --join. Default: --expert-parallel-size")
       ->check(CLI::Range(0, 256))
@@ -124,6 +125,10 @@ void AddRankFlags(CLI::App* app, RankOptions* options) {
       ->group(kGroup);
   AddFlag(app, "--rank-interface", options->interface,
           "Network interface where ranks exchange rows, instead of the address --rank-host")
+      ->group(kGroup);
+  AddFlag(app, "--rank-transport", all->engine.rank_transport,
+          "What carries rows between rank processes: tcp, or gloo where this build has it. The front says it for all")
+      ->check(CLI::IsMember({"tcp", "gloo"}))
       ->group(kGroup);
   AddSwitch(app, "--trusted-rank-network", options->trusted_network,
             "Allows rows to be exchanged beyond this machine, neither encrypted nor authenticated: only where nobody "
@@ -188,11 +193,8 @@ Status CheckRankFlags(const ServerOptions& options) {
     return InvalidError(flag, " is for rank processes; ", size > 1 ? "--ranks-in-process" : "--expert-parallel-size 1",
                         " has none");
   }
-  if (!HasGloo()) {
-    return UnsupportedError("--expert-parallel-size ", size,
-                            ": this build has no Gloo, through which rank processes exchange rows; with "
-                            "--ranks-in-process the ranks are threads");
-  }
+  MOE_ASSIGN_OR_RETURN(const ExchangeTransport transport, ParseTransport(options.engine.rank_transport));
+  MOE_RETURN_IF_ERROR(Annotate(CheckTransport(transport), "--rank-transport"));
   if (ranks.local_ranks > size) {
     return InvalidError("--local-ranks ", ranks.local_ranks, " are more than --expert-parallel-size ", size);
   }

@@ -13,7 +13,7 @@ class App;
 
 namespace moe {
 
-void AddRankFlags(CLI::App* app, RankOptions* options);
+void AddRankFlags(CLI::App* app, ServerOptions* options);
 
 // Whether the front's ranks are processes.
 bool HasRankProcesses(const ServerOptions& options);

@@ -128,7 +128,7 @@ void RegisterServeCommand(CLI::App& app, int* exit_code) {
   AddModelFlags(serve, flags.get());
   AddNetworkFlags(serve, flags.get());
   AddEngineFlags(serve, &flags->options.engine);
-  AddRankFlags(serve, &flags->options.ranks);
+  AddRankFlags(serve, &flags->options);
   AddLimitFlags(serve, flags.get());
   AddObservabilityFlags(serve, flags.get());
   serve->callback([serve, flags, exit_code] {

@@ -197,6 +197,7 @@ StatusOr<RankOrder> FormGroupFromProto(const v1::RankFormGroup& from) {
   to.generation = from.generation();
   to.member = from.member();
   to.size = from.size();
+  MOE_ASSIGN_OR_RETURN(to.transport, ParseTransport(from.transport()));
   to.placements.reserve(static_cast<size_t>(from.placements_size()));
   for (const v1::RankPlacement& placement : from.placements()) {
     if (placement.num_ranks() != from.size()) {
@@ -286,6 +287,7 @@ v1::RankOrderMessage ToProto(const RankOrder& order) {
                           to->set_generation(from.generation);
                           to->set_member(from.member);
                           to->set_size(from.size);
+                          to->set_transport(TransportName(from.transport));
                           for (const ExpertPlacement& placement : from.placements) {
                             PlacementToProto(placement, to->add_placements());
                           }

@@ -25,7 +25,7 @@ class CommunicatorTest : public testing::TestWithParam<Transport> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Each, CommunicatorTest, testing::ValuesIn(Transports()), TransportName);
+INSTANTIATE_TEST_SUITE_P(Each, CommunicatorTest, testing::ValuesIn(Transports()), NameOfTransport);
 
 TEST_P(CommunicatorTest, KnowsItsRankAndSize) {
   auto group = MakeGroup(GetParam(), 3, std::chrono::seconds(30));

@@ -72,7 +72,7 @@ class DispatcherTest : public testing::TestWithParam<Transport> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Each, DispatcherTest, testing::ValuesIn(Transports()), TransportName);
+INSTANTIATE_TEST_SUITE_P(Each, DispatcherTest, testing::ValuesIn(Transports()), NameOfTransport);
 
 TEST_P(DispatcherTest, RandomRoutingsOverRanksAndPlacements) {
   constexpr int64_t kExperts = 13;  // divisible by no number of ranks

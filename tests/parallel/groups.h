@@ -12,20 +12,21 @@
 #include <vector>
 
 #include "parallel/communicator.h"
+#include "parallel/exchange_transport.h"
 #include "parallel/gloo_group.h"
 
 namespace moe {
 
-enum class Transport { kInProcess, kGloo };
+enum class Transport { kInProcess, kTcp, kGloo };
 
 inline std::vector<Transport> Transports() {
-  std::vector<Transport> transports{Transport::kInProcess};
+  std::vector<Transport> transports{Transport::kInProcess, Transport::kTcp};
   if (HasGloo()) transports.push_back(Transport::kGloo);
   return transports;
 }
 
-inline std::string TransportName(const testing::TestParamInfo<Transport>& info) {
-  return info.param == Transport::kGloo ? "Gloo" : "InProcess";
+inline std::string NameOfTransport(const testing::TestParamInfo<Transport>& info) {
+  return info.param == Transport::kInProcess ? "InProcess" : info.param == Transport::kTcp ? "Tcp" : "Gloo";
 }
 
 // Calls fn(rank) on a thread per rank.
@@ -35,8 +36,8 @@ inline void OnThreads(int size, const std::function<void(int rank)>& fn) {
   for (std::thread& t : threads) t.join();
 }
 
-inline GlooOptions LoopbackOptions(int rank, int size) {
-  GlooOptions options;
+inline GroupOptions LoopbackOptions(int rank, int size) {
+  GroupOptions options;
   options.rank = rank;
   options.size = size;
   options.address = "127.0.0.1";
@@ -49,9 +50,10 @@ inline std::vector<std::unique_ptr<Communicator>> MakeGroup(Transport transport,
   InMemoryStore store;
   std::vector<std::unique_ptr<Communicator>> group(size);
   OnThreads(size, [&](int rank) {
-    GlooOptions options = LoopbackOptions(rank, size);
+    GroupOptions options = LoopbackOptions(rank, size);
     options.timeout = timeout;
-    auto communicator = CreateGlooCommunicator(options, store);
+    const auto over = transport == Transport::kTcp ? ExchangeTransport::kTcp : ExchangeTransport::kGloo;
+    auto communicator = CreateCommunicator(over, options, store);
     ASSERT_TRUE(communicator.ok()) << communicator.status();
     group[rank] = std::move(*communicator);
   });

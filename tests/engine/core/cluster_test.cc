@@ -106,13 +106,13 @@ std::vector<Request> Requests(int64_t new_tokens) {
 struct Case {
   std::string model;
   int ranks;
-  bool gloo;
+  std::string transport;  // "memory", or one of ParseTransport
   std::string speculative = "off";
 };
 
 std::string Name(const testing::TestParamInfo<Case>& info) {
   const Case& c = info.param;
-  std::string name = Cat(c.model.substr(c.model.find('-') + 1), "_", c.ranks, c.gloo ? "_gloo" : "_threads",
+  std::string name = Cat(c.model.substr(c.model.find('-') + 1), "_", c.ranks, "_", c.transport,
                          c.speculative == "off" ? "" : "_ngram");
   return name;
 }
@@ -120,7 +120,7 @@ std::string Name(const testing::TestParamInfo<Case>& info) {
 class Cluster : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    if (GetParam().gloo && !HasGloo()) GTEST_SKIP() << "built without Gloo";
+    if (GetParam().transport == "gloo" && !HasGloo()) GTEST_SKIP() << "built without Gloo";
   }
 
   EngineOptions Options() const {
@@ -138,7 +138,9 @@ class Cluster : public testing::TestWithParam<Case> {
   void Start(const EngineOptions& base, int processes) {
     EngineOptions options = base;
     options.expert_parallel_size = GetParam().ranks;
-    auto transport = std::make_unique<ThreadCluster>([] { return Model(GetParam().model); }, GetParam().gloo);
+    const bool sockets = GetParam().transport != "memory";
+    if (sockets) options.rank_transport = GetParam().transport;
+    auto transport = std::make_unique<ThreadCluster>([] { return Model(GetParam().model); }, sockets);
     cluster_ = transport.get();
     for (int i = 0; i < processes; ++i) cluster_->Start();
     auto engine = Engine::Create(Model(GetParam().model), options, nullptr, std::move(transport));
@@ -301,11 +303,11 @@ TEST_P(Cluster, WithoutRanksRequestsEndAndHealthSaysSo) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Cluster,
-                         testing::Values(Case{"shakespeare-qwen3moe", 2, true}, Case{"shakespeare-nemotronh", 3, true},
-                                         Case{"shakespeare-qwen3moe", 4, false}, Case{"shakespeare-qwen3moe", 1, false},
-                                         Case{"shakespeare-qwen3moe", 3, false, "ngram"},
-                                         Case{"shakespeare-nemotronh", 4, true, "ngram"},
-                                         Case{"shakespeare-nemotronh", 8, false}),
+                         testing::Values(Case{"shakespeare-qwen3moe", 2, "gloo"}, Case{"shakespeare-nemotronh", 3, "tcp"},
+                                         Case{"shakespeare-qwen3moe", 4, "memory"}, Case{"shakespeare-qwen3moe", 1, "memory"},
+                                         Case{"shakespeare-qwen3moe", 3, "tcp", "ngram"},
+                                         Case{"shakespeare-nemotronh", 4, "gloo", "ngram"},
+                                         Case{"shakespeare-nemotronh", 8, "tcp"}),
                          Name);
 
 }  // namespace

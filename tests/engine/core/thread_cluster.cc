@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "parallel/base/check.h"
-#include "parallel/gloo_group.h"
 
 namespace moe {
 
@@ -61,7 +60,7 @@ struct ThreadCluster::Process {
   bool open = true;  // the front hears it
 };
 
-ThreadCluster::ThreadCluster(ModelFactory model, bool gloo) : model_(std::move(model)), gloo_(gloo) {}
+ThreadCluster::ThreadCluster(ModelFactory model, bool sockets) : model_(std::move(model)), sockets_(sockets) {}
 
 ThreadCluster::~ThreadCluster() {
   for (LinkId link : Alive()) Kill(link);
@@ -78,10 +77,7 @@ ThreadCluster::LinkId ThreadCluster::Start(const RankNodeOptions& options) {
   auto process = std::make_unique<Process>();
   process->port = std::make_unique<Port>(this, link);
   process->node = std::make_unique<RankNode>(
-      std::move(model), options,
-      [this](uint64_t generation, int member, int size, RendezvousStore& store) {
-        return Meet(generation, member, size, store);
-      },
+      std::move(model), options, [this](const FormGroup& order, RendezvousStore& store) { return Meet(order, store); },
       process->port.get());
   Process* raw = process.get();
   processes_[link] = std::move(process);
@@ -121,21 +117,22 @@ Status ThreadCluster::Outcome(LinkId link) {
   return process->outcome;
 }
 
-StatusOr<std::unique_ptr<Communicator>> ThreadCluster::Meet(uint64_t generation, int member, int size,
-                                                            RendezvousStore& store) {
-  if (gloo_) {
-    return CreateGlooCommunicator({.rank = member,
-                                   .size = size,
-                                   .generation = generation,
-                                   .address = "127.0.0.1",
-                                   .rendezvous_timeout = std::chrono::seconds(5)},
-                                  store);
+StatusOr<std::unique_ptr<Communicator>> ThreadCluster::Meet(const FormGroup& order, RendezvousStore& store) {
+  if (sockets_) {
+    return CreateCommunicator(order.transport,
+                              {.rank = order.member,
+                               .size = order.size,
+                               .generation = order.generation,
+                               .address = "127.0.0.1",
+                               .rendezvous_timeout = std::chrono::seconds(5)},
+                              store);
   }
   const std::lock_guard lock(mutex_);
-  auto& group = groups_[generation];
-  if (group.empty()) group = CreateInProcessGroup(size, std::chrono::seconds(30));
-  MOE_CHECK(group[member] != nullptr) << "member " << member << " of generation " << generation << " came twice";
-  return std::move(group[member]);
+  auto& group = groups_[order.generation];
+  if (group.empty()) group = CreateInProcessGroup(order.size, std::chrono::seconds(30));
+  MOE_CHECK(group[order.member] != nullptr)
+      << "member " << order.member << " of generation " << order.generation << " came twice";
+  return std::move(group[order.member]);
 }
 
 void ThreadCluster::Report(LinkId link, RankReport report) {

@@ -21,7 +21,8 @@ namespace moe {
 class ThreadCluster : public RankTransport {
  public:
   using ModelFactory = std::function<std::unique_ptr<LoadedModel>()>;
-  ThreadCluster(ModelFactory model, bool gloo);
+  // `sockets`: rows go over the transport that the front names, else through memory.
+  ThreadCluster(ModelFactory model, bool sockets);
   ~ThreadCluster() override;
 
   // A process starts. Any thread, like all here but Wait, Send and Close.
@@ -41,12 +42,12 @@ class ThreadCluster : public RankTransport {
  private:
   class Port;
   struct Process;
-  StatusOr<std::unique_ptr<Communicator>> Meet(uint64_t generation, int member, int size, RendezvousStore& store);
+  StatusOr<std::unique_ptr<Communicator>> Meet(const FormGroup& order, RendezvousStore& store);
   void Report(LinkId link, RankReport report);
   void Ended(LinkId link, const std::string& reason);
 
   const ModelFactory model_;
-  const bool gloo_;
+  const bool sockets_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::function<void()> wake_;  // guarded by mutex_, like the rest

@@ -33,6 +33,8 @@ TEST(RankFlags, Defaults) {
   ServerOptions four = Front(4);
   EXPECT_TRUE(HasRankProcesses(four));
   EXPECT_EQ(LocalRanks(four), 4);
+  EXPECT_TRUE(CheckRankFlags(four).ok());
+  four.engine.rank_transport = "gloo";
   EXPECT_EQ(CheckRankFlags(four).code(), HasGloo() ? absl::StatusCode::kOk : absl::StatusCode::kUnimplemented);
   four.ranks.in_process = true;
   EXPECT_FALSE(HasRankProcesses(four));
@@ -51,7 +53,6 @@ TEST(RankFlags, ContradictionsOfAFront) {
   options = Front(1);
   options.ranks.rejoin = true;
   Refused(options, {"--rejoin", "--join"});
-  if (!HasGloo()) return;
   options = Front(2);
   options.ranks.local_ranks = 3;
   Refused(options, {"--local-ranks 3", "--expert-parallel-size 2"});

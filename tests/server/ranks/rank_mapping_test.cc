@@ -169,6 +169,7 @@ RankOrder RandomOrder(Random& random, int kind) {
       form.generation = random.Bits();
       form.size = 1 + random.Below(8);
       form.member = random.Below(form.size);
+      form.transport = random.Coin() ? ExchangeTransport::kTcp : ExchangeTransport::kGloo;
       for (int i = random.Below(4); i > 0; --i) form.placements.push_back(RandomPlacement(random, form.size));
       form.same_group = random.Coin();
       form.undo_step = random.Bits();
@@ -286,8 +287,8 @@ void Same(const ExpertPlacement& a, const ExpertPlacement& b) {
   }
 }
 void Same(const FormGroup& a, const FormGroup& b) {
-  EXPECT_EQ(std::tie(a.generation, a.member, a.size, a.same_group, a.undo_step, a.forget_sequences),
-            std::tie(b.generation, b.member, b.size, b.same_group, b.undo_step, b.forget_sequences));
+  EXPECT_EQ(std::tie(a.generation, a.member, a.size, a.transport, a.same_group, a.undo_step, a.forget_sequences),
+            std::tie(b.generation, b.member, b.size, b.transport, b.same_group, b.undo_step, b.forget_sequences));
   SameAll(a.placements, b.placements, [](const ExpertPlacement& x, const ExpertPlacement& y) { Same(x, y); });
 }
 void Same(const RankStep& a, const RankStep& b) {
