@@ -241,7 +241,22 @@ class Resolver {
                         unnamed > 0 ? Cat(" and ", unnamed, " more") : "");
   }
 
+  // Parts that a config makes zero wide (shared experts: 0) are saved too. They hold nothing to be missed.
+  void SetEmptyAside() {
+    int64_t count = 0;
+    for (size_t i = 0; i < checkpoint_->tensors().size(); ++i) {
+      const auto index = static_cast<int64_t>(i);
+      if (matcher_.used(index) || !checkpoint_->tensors()[i].bytes().empty()) continue;
+      matcher_.set_used(index, true);
+      ++count;
+    }
+    if (count == 0) return;
+    ignored_ += count;
+    MOE_LOG(kInfo) << listing() << ": ignored " << count << " tensors (without elements)";
+  }
+
   Status SortOutUnused() {
+    SetEmptyAside();
     const NameMatcher::Unused unused = matcher_.SortUnused();
     if (const SomeNames& unknown = unused.unknown; unknown.count > 0) {
       return InvalidError(listing(), ": ", unknown.count, " tensor", unknown.count > 1 ? "s" : "",

@@ -135,8 +135,8 @@ Status GlooCommunicator::Greet(uint64_t generation, const std::vector<Nonce>& no
     const Hello& hello = in[r];
     if (hello.magic != Hello().magic || hello.generation != generation || hello.from != r || hello.to != rank_ ||
         hello.nonce != nonces[rank_]) {
-      const Status stranger = absl::UnavailableError(Cat("a stranger took the connection of rank ", r, " to rank ",
-                                                         rank_, " while generation ", generation, " formed"));
+      Status stranger = absl::UnavailableError(Cat("a stranger took the connection of rank ", r, " to rank ", rank_,
+                                                   " while generation ", generation, " formed"));
       Fail(stranger);
       return stranger;
     }

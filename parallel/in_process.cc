@@ -49,7 +49,7 @@ class Group {
   Status EndReading(int rank, const ExchangeLabel& label) {
     std::unique_lock lock(mutex_);
     if (--readers_ == 0 && !failure_.ok()) changed_.notify_all();
-    const Status status = Meet(rank, label, lock);
+    Status status = Meet(rank, label, lock);
     if (!status.ok()) changed_.wait(lock, [&] { return readers_ == 0; });
     return status;
   }

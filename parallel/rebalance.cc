@@ -136,6 +136,7 @@ std::vector<int32_t> GroupsToNodes(const Shape& shape, std::span<const double> l
     packing.Relabel(MatchRanks(held, std::vector<int32_t>(shape.num_nodes, 0)));
   }
   std::vector<int32_t> nodes;
+  nodes.reserve(static_cast<size_t>(shape.num_groups));
   for (int32_t g = 0; g < shape.num_groups; ++g) nodes.push_back(packing.PiecesOf(g)[0].rank);
   return nodes;
 }

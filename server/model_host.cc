@@ -51,9 +51,10 @@ void ModelHost::SetLoadFailed(const Status& status) {
   });
 }
 
-void ModelHost::SetHealth(const Status& why) {
+void ModelHost::SetHealth(const Status& why, bool waits) {
   Change([&] {
-    if (state_ == State::kServing && !why.ok()) {
+    waits_ = waits;
+    if ((state_ == State::kServing || state_ == State::kUnhealthy) && !why.ok()) {
       state_ = State::kUnhealthy;
       problem_ = why;
     } else if (state_ == State::kUnhealthy && why.ok()) {
@@ -119,8 +120,9 @@ StatusOr<ServedModel*> ModelHost::ForWork(const std::string& name) const {
   std::lock_guard lock(mutex_);
   MOE_ASSIGN_OR_RETURN(ServedModel * served, Named(name));
   if (state_ == State::kDraining) return absl::UnavailableError("the server is draining; send the request elsewhere");
-  if (state_ == State::kUnhealthy)
+  if (state_ == State::kUnhealthy && !waits_) {
     return absl::UnavailableError(Cat("the engine is not healthy: ", problem_.message()));
+  }
   return served;
 }
 

@@ -38,8 +38,9 @@ class ModelHost {
   LoadProgress progress() const;
   void SetModel(std::unique_ptr<ServedModel> model);  // once
   void SetLoadFailed(const Status& status);
-  // The watchdog's finding; `why` is shown by /healthz. Does not bring back a draining host.
-  void SetHealth(const Status& why);
+  // The watchdog's finding; `why` is shown by /healthz. Does not bring back a draining host. `waits`: not serving for
+  // the moment, but new work may queue for better times.
+  void SetHealth(const Status& why, bool waits = false);
   // No way back. The engine refuses new requests from now on.
   void BeginDrain();
 
@@ -49,7 +50,8 @@ class ModelHost {
 
   // The model, or null while loading.
   ServedModel* model() const;
-  // For new work. UNAVAILABLE unless serving; NOT_FOUND for a name that is not ours (empty: whatever is served).
+  // For new work. UNAVAILABLE unless serving, or waiting to; NOT_FOUND for a name that is not ours (empty: whatever is
+  // served).
   StatusOr<ServedModel*> ForWork(const std::string& name) const;
   // For questions about the model, which draining does not stop.
   StatusOr<ServedModel*> ForQuery(const std::string& name) const;
@@ -68,6 +70,7 @@ class ModelHost {
   mutable std::mutex mutex_;
   State state_ = State::kLoading;  // guarded by mutex_, as all below
   Status problem_;                 // why unhealthy or failed
+  bool waits_ = false;             // unhealthy, but not for good
   LoadProgress progress_{"starting", 0};
   std::unique_ptr<ServedModel> model_;
 };

@@ -85,7 +85,7 @@ void ServerCore::WatchEngine() {
                       << stats.kv_blocks_total << ", steps " << stats.steps << ")";
     }
   }
-  host_.SetHealth(health);
+  host_.SetHealth(health, served->engine->WaitsForRanks());
 }
 
 void ServerCore::Tick() {

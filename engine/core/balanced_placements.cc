@@ -24,11 +24,13 @@ StatusOr<std::vector<ExpertPlacement>> BalancedPlacements(const std::vector<std:
                         " experts on ", present[0].num_ranks(), " ranks");
   }
   std::vector<ExpertHolders> holders;
+  holders.reserve(present.size());
   for (const ExpertPlacement& layer : present) holders.push_back(HoldersOf(layer));
   MOE_ASSIGN_OR_RETURN(
       std::vector<LayerPlan> plans,
       RebalanceExperts(loads, present[0].num_ranks(), RedundancyOptions(redundant, present[0].num_experts()), holders));
   std::vector<ExpertPlacement> placements;
+  placements.reserve(plans.size());
   for (LayerPlan& plan : plans) placements.push_back(std::move(plan.placement));
   return placements;
 }

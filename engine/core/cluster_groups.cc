@@ -112,7 +112,7 @@ StatusOr<RankChange> ClusterLink::Recover(bool wait) {
 Status ClusterLink::Advance(RankChange* change) {
   if (pending_) {
     if (!pending_->waiting.empty() && pending_->failure.ok()) return absl::OkStatus();
-    Pending pending = *std::exchange(pending_, std::nullopt);
+    PendingGroup pending = *std::exchange(pending_, std::nullopt);
     if (!pending.failure.ok()) {
       if (rebalance_done_) {
         EndRebalance(pending.failure);
@@ -158,7 +158,7 @@ Status ClusterLink::Advance(RankChange* change) {
 }
 
 void ClusterLink::Prepare(GroupPlan plan, bool let_go) {
-  Pending& pending = pending_.emplace();
+  PendingGroup& pending = pending_.emplace();
   pending.ticket = next_ticket_++;
   for (size_t member = 0; member < plan.slots.size(); ++member) {
     const int slot = plan.slots[member];
@@ -208,7 +208,7 @@ Status ClusterLink::Form(GroupPlan plan, RankChange* change) {
                                            .undo_step = undo_step_,
                                            .forget_sequences = forget || place.state == State::kReady});
   }
-  const Status status = AwaitFormed();
+  Status status = AwaitFormed();
   forming_ = 0;
   if (!status.ok()) {
     if (!std::exchange(broken_, true)) broken_since_ = Now();

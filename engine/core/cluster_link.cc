@@ -96,7 +96,7 @@ bool ClusterLink::TakeEvent(double until) {
   if (!event) return false;
   if (auto* report = std::get_if<RankReport>(&event->what)) {
     if (auto* hello = std::get_if<RankHello>(report)) {
-      Take(event->link, std::move(*hello));
+      Take(event->link, *hello);
       return true;
     }
     if (event->link == 0) {
@@ -111,7 +111,7 @@ bool ClusterLink::TakeEvent(double until) {
   return true;
 }
 
-void ClusterLink::Take(RankTransport::LinkId link, RankHello hello) {
+void ClusterLink::Take(RankTransport::LinkId link, const RankHello& hello) {
   if (roster_.SlotOf(link) >= 0) return;  // it has said so already
   const StatusOr<int> slot = roster_.Admit(link, hello);
   if (!slot.ok()) {

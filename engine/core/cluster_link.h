@@ -41,6 +41,15 @@ struct ClusterOptions {
   std::function<void()> on_event;  // any thread: something came while nobody waited; Settle will see to it
 };
 
+// A group to be: its ranks are loading what they lack.
+struct PendingGroup {
+  GroupPlan plan;
+  uint64_t ticket = 0;
+  std::vector<int> waiting;  // slots that have not answered
+  Status failure;            // of one that has
+  bool member_full = false;  // a member has no memory for what is new beside what the group still needs
+};
+
 class ClusterLink : public RankLink {
  public:
   // `transport` outlives this.
@@ -72,19 +81,10 @@ class ClusterLink : public RankLink {
   const RankRoster& roster() const { return roster_; }
 
  private:
-  // A group to be: its ranks are loading what they lack.
-  struct Pending {
-    GroupPlan plan;
-    uint64_t ticket = 0;
-    std::vector<int> waiting;  // slots that have not answered
-    Status failure;            // of one that has
-    bool member_full = false;  // a member has no memory for what is new beside what the group still needs
-  };
-
   // --- Events ---
   // Takes the next one if it comes before `until`; false: none came.
   bool TakeEvent(double until);
-  void Take(RankTransport::LinkId link, RankHello hello);
+  void Take(RankTransport::LinkId link, const RankHello& hello);
   void Take(int slot, RankReport report);
   // The slot's rank is gone, or is made to go.
   void Lose(int slot, const std::string& reason, bool close);
@@ -95,7 +95,7 @@ class ClusterLink : public RankLink {
   Status Advance(RankChange* change);
   // Sends PrepareExperts to those who lack something of the plan.
   void Prepare(GroupPlan plan, bool let_go);
-  // Waits for Pending.
+  // Waits for pending_.
   Status AwaitPrepared();
   Status Form(GroupPlan plan, RankChange* change);
   // Waits for RankFormed of all; a rank that does not answer is lost.
@@ -133,7 +133,7 @@ class ClusterLink : public RankLink {
   std::vector<int> suspects_;  // votes: slots
   uint64_t step_ = 0;
   std::vector<std::optional<RankStepDone>> done_;  // by slot
-  std::optional<Pending> pending_;
+  std::optional<PendingGroup> pending_;
   uint64_t next_ticket_ = 1;
 
   std::function<void(const Status&)> rebalance_done_;  // a rebalancing is under way

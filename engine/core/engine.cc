@@ -46,6 +46,7 @@ class EngineImpl : public Engine {
   }
   EngineStats Stats() const override { return loop_->Stats(); }
   Status Health(double limit_seconds) const override { return loop_->Health(limit_seconds); }
+  bool WaitsForRanks() const override { return loop_->WaitsForRanks(); }
 
  private:
   int64_t FreeMemoryBytes() const;

@@ -78,6 +78,8 @@ class Engine {
   // OK while the loop makes progress: UNAVAILABLE when work waits and no step has finished for `limit_seconds`, or the
   // loop stopped on a fault.
   virtual Status Health(double limit_seconds) const = 0;
+  // Not healthy because too few ranks are left, but requests still wait for others to come (back).
+  virtual bool WaitsForRanks() const { return false; }
 };
 
 }  // namespace moe

@@ -128,6 +128,12 @@ EngineStats EngineLoop::Stats() const {
   return stats;
 }
 
+bool EngineLoop::WaitsForRanks() const {
+  if (link_.Health().ok()) return false;
+  const std::lock_guard lock(accept_mutex_);
+  return fault_.ok() && no_ranks_.ok();
+}
+
 Status EngineLoop::Health(double limit_seconds) const {
   {
     std::lock_guard lock(accept_mutex_);

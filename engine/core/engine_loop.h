@@ -64,6 +64,7 @@ class EngineLoop {
   int64_t Unfinished() const { return unfinished_.load(std::memory_order_acquire); }
   EngineStats Stats() const;
   Status Health(double limit_seconds) const;
+  bool WaitsForRanks() const;  // Engine's
 
   // --- The owner. ---
   void Start();

@@ -314,8 +314,7 @@ Status RankNode::Meet(const FormGroup& order) {
       if (store->generation() != order.generation) return absl::AbortedError("a later generation is being formed");
     }
     worker_->JoinGroup(nullptr, *placements_);
-    MOE_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> communicator,
-                         factory_(order, *store));
+    MOE_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> communicator, factory_(order, *store));
     {
       const std::lock_guard lock(group_mutex_);
       if (const auto it = aborted_.find(order.generation); it != aborted_.end()) {

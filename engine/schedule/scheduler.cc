@@ -125,7 +125,7 @@ bool Scheduler::PreemptAfter(const Sequence& s) {
 
 int64_t Scheduler::SnapshotBorder(const Sequence& s) const {
   if (options_.snapshot_slots_per_rank == 0) return 0;
-  const int64_t unit = std::lcm(kKvBlockTokens, options_.prompt_multiple);
+  const int64_t unit = std::max<int64_t>(1, std::lcm(kKvBlockTokens, options_.prompt_multiple));
   return (s.prompt_len - 1) / unit * unit;
 }
 

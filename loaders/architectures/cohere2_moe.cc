@@ -28,6 +28,7 @@ MoeSpec ReadExperts(ConfigReader* config) {
     moe.router.select_by_logit = true;
     if (config->BoolOr("norm_topk_prob", true)) moe.router.normalize = RouterSpec::Normalize::kSum;
   } else {
+    (void)config->BoolOr("norm_topk_prob", true);  // they add up to one in any case
     moe.router.normalize = RouterSpec::Normalize::kSoftmaxOverChosen;
   }
   if (const int64_t shared = config->IntOr("num_shared_experts", 0, 0, kMaxShared); shared > 0) {

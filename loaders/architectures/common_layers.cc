@@ -74,6 +74,7 @@ std::vector<int64_t> ReadWindows(ConfigReader* config, int64_t num_layers, int64
   if (config->IsNull("sliding_window")) default_window = 0;
   const int64_t window = config->IntOr("sliding_window", default_window, 0, limits::kMaxPositions);
   std::vector<int64_t> windows;
+  windows.reserve(types.size());
   for (const std::string& type : types) windows.push_back(type == sliding ? window : 0);
   if (config->ok() && window == 0 && std::find(types.begin(), types.end(), sliding) != types.end()) {
     config->Invalid("sliding_window", "is absent or 0, but layer_types has sliding_attention");

@@ -37,7 +37,7 @@ std::vector<std::string> ReadTypes(ConfigReader* config, ConfigReader* linear, i
       listed[static_cast<size_t>(l - 1)] = kFull;
     for (const int64_t l : linear->IntList("kda_layers", 1, num_layers)) listed[static_cast<size_t>(l - 1)] = kLinear;
   }
-  const std::vector<std::string> types = ReadLayerTypes(config, num_layers, {kLinear, kFull}, [&](int64_t l) {
+  std::vector<std::string> types = ReadLayerTypes(config, num_layers, {kLinear, kFull}, [&](int64_t l) {
     if (!listed.empty()) return listed[static_cast<size_t>(l)];
     return std::string(l > 0 && l % 4 == 0 ? kFull : kLinear);
   });

@@ -18,6 +18,7 @@ MoeSpec ReadMoe(ConfigReader* config) {
   if (moe.zero_experts > 0) config->ExpectString("zero_expert_type", {"identity"});
   moe.top_k = ReadTopK(config);
   moe.expert.intermediate_size = config->Int({"expert_ffn_hidden_size", "moe_intermediate_size"}, 1, limits::kMaxInner);
+  moe.expert.activation = ReadGatedActivation(config);
   moe.router.score = RouterSpec::Score::kSoftmax;
   moe.router.select_bias = true;
   moe.router.scale = static_cast<float>(config->FloatOr("routed_scaling_factor", 6.0, 0, 1e6));
@@ -97,7 +98,6 @@ void ReadLongcatFlash(ConfigReader* config, ModelSpec* spec, TensorRules* rules)
                   {"expert_ffn_hidden_size", 2048}});
   ReadBasics(config, spec);
   const int64_t num_layers = config->Int("num_layers", 1, limits::kMaxLayers / 2);
-  config->ExpectString("hidden_act", {"silu"});
   config->ExpectBool("mla_scale_q_lora", true);
   config->ExpectBool("mla_scale_kv_lora", true);
   const NormSpec norm = ReadRmsNorm(config, 1e-5);
@@ -107,7 +107,8 @@ void ReadLongcatFlash(ConfigReader* config, ModelSpec* spec, TensorRules* rules)
   mla.q_scale = static_cast<float>(std::sqrt(hidden / static_cast<double>(mla.q_lora)));
   mla.kv_scale = static_cast<float>(std::sqrt(hidden / static_cast<double>(mla.kv_lora)));
   const MoeSpec moe = ReadMoe(config);
-  const MlpSpec mlp{.intermediate_size = config->Int({"ffn_hidden_size", "intermediate_size"}, 1, limits::kMaxInner)};
+  const MlpSpec mlp{.intermediate_size = config->Int({"ffn_hidden_size", "intermediate_size"}, 1, limits::kMaxInner),
+                    .activation = moe.expert.activation};
   for (int64_t l = 0; config->ok() && l < 2 * num_layers; ++l) {
     LayerSpec& layer = spec->layers.emplace_back();
     layer.mixer = mla;

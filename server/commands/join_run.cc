@@ -143,7 +143,7 @@ class JoinProcess {
     RankNode node(std::move(model), node_options, group, port.get());
     stopper_.SetPort(port.get());
     port->SetProgress([&node] { return node.progress(); });
-    const Status status = node.Run();
+    Status status = node.Run();
     port->SetProgress(nullptr);
     stopper_.SetPort(nullptr);
     return status;

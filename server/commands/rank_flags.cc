@@ -148,6 +148,11 @@ void AddRankFlags(CLI::App* app, ServerOptions* all) {
           "Seconds without a sign of life after which the front gives a rank up; ranks send one every 0.1 s")
       ->check(FiniteRange(0.3, 3600.0))
       ->group(kGroup);
+  AddFlag(app, "--rank-restart-delay", options->restart_delay_seconds,
+          "A local rank that dies within 10 s of its start, again and again, is started again after so many seconds, "
+          "then twice as many, up to 30; 0: always at once")
+      ->check(FiniteRange(0.0, 30.0))
+      ->group(kGroup);
   AddFlag(app, "--join", options->join, "HOST:PORT of a front: be one of its ranks, and serve no clients")
       ->group(kGroup);
   AddFlag(app, "--join-timeout", options->join_timeout_seconds, "Seconds to wait for the front")

@@ -85,6 +85,7 @@ StatusOr<std::unique_ptr<GrpcRankTransport>> OpenRankPort(const ServerOptions& o
 
 Status LaunchLocalRanks(const ServerOptions& options, GrpcRankTransport* transport) {
   RankLauncherOptions launcher;
+  launcher.first_delay_seconds = options.ranks.restart_delay_seconds;
   launcher.count = LocalRanks(options);
   if (launcher.count == 0) return Status();
   launcher.arguments = RankArguments(options, transport->child_address());

@@ -21,9 +21,8 @@ std::string TerminalText(std::string_view text) {
     const auto at = [&](size_t k) -> uint32_t {
       return i + k < text.size() ? static_cast<unsigned char>(text[i + k]) & 0x3fu : 0;
     };
-    if (byte == '\n' || byte == '\t') {
-      out += text[i++];
-    } else if (byte < 0x20 || byte == 0x7f) {
+    const bool layout = byte == '\n' || byte == '\t';
+    if (!layout && (byte < 0x20 || byte == 0x7f)) {
       std::snprintf(escaped, sizeof(escaped), "\\x%02x", byte);
       out += escaped;
       ++i;

@@ -199,7 +199,7 @@ void RankCall::Finish() {
   stream_.Finish(finish_status_, &finish_tag_);
 }
 
-void RankCall::Send(RankOrder order) {
+void RankCall::Send(const RankOrder& order) {
   const bool first = std::holds_alternative<AbortStep>(order);
   const bool goodbye = std::holds_alternative<RefuseRank>(order) || std::holds_alternative<StopRank>(order);
   std::deque<v1::RankOrderMessage> pieces;

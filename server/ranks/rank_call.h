@@ -63,7 +63,7 @@ class RankCall : public std::enable_shared_from_this<RankCall> {
   // The name that the front gave to a process that it started; empty for others. REQUIRES: it has said something.
   const std::string& process() const { return process_; }
 
-  void Send(RankOrder order);
+  void Send(const RankOrder& order);
   // No event comes after it. Orders that say goodbye (RefuseRank, StopRank) still go out when they are the last.
   void Close(const Status& why);
   // From the monitor, often. `shift`: seconds for which this process did not run since the last time.

@@ -170,7 +170,7 @@ class GrpcRankPortImpl final : public GrpcRankPort {
     v1::RankOrderMessage ignored;
     while (stream_->Read(&ignored)) {
     }
-    const grpc::Status status = stream_->Finish();
+    grpc::Status status = stream_->Finish();
     {
       std::lock_guard lock(mutex_);
       finished_ = true;

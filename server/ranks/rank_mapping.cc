@@ -17,6 +17,8 @@ template <typename... Fns>
 struct Overloaded : Fns... {
   using Fns::operator()...;
 };
+template <typename... Fns>
+Overloaded(Fns...) -> Overloaded<Fns...>;
 
 void StatusToProto(const Status& from, v1::RankStatus* to) {
   to->set_code(static_cast<uint32_t>(from.code()));

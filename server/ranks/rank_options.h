@@ -20,6 +20,7 @@ struct RankOptions {
   std::string tls_key;
   std::string tls_ca;
   double heartbeat_timeout_seconds = 1.0;
+  double restart_delay_seconds = 1.0;  // RankLauncherOptions::first_delay_seconds; 0: none
 
   std::string join;  // HOST:PORT of a front: this process is a rank of it
   bool rejoin = false;

@@ -8,6 +8,7 @@ import pytest
 
 import chaos
 from conftest import Server, pb_grpc, request, wait_until
+from partitions import link_downs
 
 
 def process_facts(server):
@@ -67,3 +68,9 @@ def test_chaos(model):
     assert figures["kill"]["known p99"] <= 0.5
     assert figures["kill"]["next token p99"] <= 3
     assert figures["stop"]["known p99"] <= 2
+
+
+def test_fifty_link_downs():
+    known, gaps = link_downs("shakespeare-nemotronh", times=50)
+    print(f"known after {chaos.percentile(known, 0.99):.3f} s, all streams went on after {chaos.percentile(gaps, 0.99):.3f} s (p99)")
+    assert chaos.percentile(known, 0.99) <= 2

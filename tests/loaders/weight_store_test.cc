@@ -231,6 +231,18 @@ TEST(WeightStoreTest, StoredFrequenciesAreIgnored) {
   EXPECT_EQ(opened.weights->ignored_tensors(), 1);
 }
 
+// Shared experts of which there are none are saved with a width of zero.
+TEST(WeightStoreTest, TensorsWithoutElementsAreIgnored) {
+  FileMap files = SoundFiles();
+  EditTensors(&files, [](std::vector<TinyTensor>* tensors) {
+    tensors->push_back({"model.layers.0.mlp.shared_experts.up_proj.weight", {0, 8}});
+    tensors->push_back({"model.layers.0.mlp.shared_experts.down_proj.weight", {8, 0}});
+  });
+  const Opened opened = Open(files);
+  ASSERT_TRUE(opened.status.ok()) << opened.status;
+  EXPECT_EQ(opened.weights->ignored_tensors(), 2);
+}
+
 TEST(WeightStoreTest, ManyUnusedTensorsAreCountedNotListed) {
   FileMap files = SoundFiles();
   EditTensors(&files, [](std::vector<TinyTensor>* tensors) {

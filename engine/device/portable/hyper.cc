@@ -52,7 +52,7 @@ void ReadMixed(const HyperReadOp& op, int64_t row) {
   const HyperSpec& spec = *op.spec;
   const int64_t n = spec.streams;
   const float* mixes = op.mixes + row * (op.post == nullptr ? n : spec.mixes());
-  float pre[kMaxStreams];
+  float pre[kMaxStreams] = {};
   for (int64_t i = 0; i < n; ++i) pre[i] = Sigmoid(mixes[i] * op.scale[0] + op.base[i]) + spec.eps;
   Collapse(pre, op.streams + row * n * op.dim, n, op.dim, op.out + row * op.dim);
   if (op.post == nullptr) return;
