@@ -20,18 +20,21 @@ cmake --build --preset no-server --parallel "$jobs" -- --quiet
 step "build with asan"
 cmake --preset asan -DMOE_BENCH=OFF >/dev/null
 cmake --build --preset asan --parallel "$jobs" -- --quiet
-step "tests with asan"
+# TSan is for what threads share. Its build runs beside the tests before it, which mostly wait.
+threaded="parallel_test engine_loop_test cluster_test device_test server_test server_ranks_test"
+step "tests with asan; beside them the build with tsan"
+cmake --preset tsan -DMOE_BENCH=OFF >/dev/null
+# shellcheck disable=SC2086  # a list of words is wanted
+cmake --build --preset tsan --parallel "$jobs" --target $threaded -- --quiet >build/tsan/build.log 2>&1 &
+tsan_build=$!
+trap 'kill $tsan_build 2>/dev/null || true' EXIT
 # These only compare numbers that units have under the sanitizer: fixture_test, model_test.
 numbers="contract|dtypes|families|golden"
 LSAN_OPTIONS="suppressions=$PWD/tests/lsan.supp:print_suppressions=0" MOE_TEST_PATIENCE=10 \
   ctest --test-dir build/asan -L ci -E "^integration_($numbers)\$" --output-on-failure --no-tests=error
 
-# TSan is for what threads share.
-threaded="parallel_test engine_loop_test cluster_test device_test server_test server_ranks_test"
-step "build with tsan"
-cmake --preset tsan -DMOE_BENCH=OFF >/dev/null
-# shellcheck disable=SC2086  # a list of words is wanted
-cmake --build --preset tsan --parallel "$jobs" --target $threaded -- --quiet
+step "what the tests leave of the build with tsan"
+wait $tsan_build || { cat build/tsan/build.log; exit 1; }
 step "tests with tsan"
 TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp halt_on_error=1" MOE_TEST_PATIENCE=10 \
   ctest --test-dir build/tsan -R "^(${threaded// /|})\$" --output-on-failure --no-tests=error

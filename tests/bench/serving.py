@@ -39,9 +39,9 @@ class Memory(threading.Thread):
 class Bench:
     """A server on `model`; with `memory`, its resident memory from the start. Use as a context."""
 
-    def __init__(self, model, *flags, env=None):
+    def __init__(self, model, *flags, env=None, admin=False):
         self.begin = time.perf_counter()
-        self.server = Server(*flags, model=os.path.abspath(model), wait=False, env=env)
+        self.server = Server(*flags, model=os.path.abspath(model), wait=False, env=env, admin=admin)
         self.memory = Memory(self.server.process.pid)
 
     def __enter__(self):
