@@ -156,20 +156,15 @@ const Architecture* FindArchitecture(ConfigReader* config, std::span<const Archi
   return nullptr;
 }
 
-// How the config says the weights are stored, in the text part or beside it. Told to users only: anything odd is not
-// worth refusing a checkpoint for, its tensors are checked themselves.
-void ReadStorage(const nlohmann::json& document, ModelDescription* model) {
+// The dtype that the config says, in the text part or beside it. Told to users only: anything odd is not worth refusing
+// a checkpoint for, its tensors are checked themselves.
+void ReadDType(const nlohmann::json& document, ModelDescription* model) {
   for (const nlohmann::json& part : {document.value("text_config", nlohmann::json()), document}) {
     if (!part.is_object()) continue;
     for (const char* field : {"dtype", "torch_dtype"}) {
       const auto found = part.find(field);
       if (model->dtype.empty() && found != part.end() && found->is_string()) model->dtype = *found;
     }
-    const auto quantization = part.find("quantization_config");
-    if (!model->quantization.empty() || quantization == part.end() || !quantization->is_object()) continue;
-    const auto method = quantization->find("quant_method");
-    const bool named = method != quantization->end() && method->is_string();
-    model->quantization = named ? method->get<std::string>() : "unnamed";
   }
   if (model->dtype.starts_with("torch.")) model->dtype.erase(0, 6);
 }
@@ -198,7 +193,8 @@ StatusOr<ModelDescription> ReadModelConfig(std::string_view text, const std::str
   CheckForeignFields(&config, model.spec);
   MOE_RETURN_IF_ERROR(config.status());
   model.warnings = config.warnings();
-  ReadStorage(document, &model);
+  ReadDType(document, &model);
+  MOE_ASSIGN_OR_RETURN(model.quantization, ReadQuantizationConfig(document, file));
   MOE_RETURN_IF_ERROR(Annotate(ValidateSpec(model.spec), file));
   return model;
 }

@@ -9,6 +9,7 @@
 
 #include "loaders/config_reader.h"
 #include "loaders/model_spec.h"
+#include "loaders/quant/quantization_config.h"
 #include "loaders/tensor_rules.h"
 
 namespace moe {
@@ -26,8 +27,8 @@ std::span<const Architecture> Architectures();
 struct ModelDescription {
   ModelSpec spec;
   TensorRules rules;
-  std::string dtype;         // what dtype or torch_dtype says, without "torch."; the stored tensors decide, not this
-  std::string quantization;  // quantization_config's quant_method; empty: none
+  std::string dtype;  // what dtype or torch_dtype says, without "torch."; the stored tensors decide, not this
+  QuantizationConfig quantization;
   std::vector<std::string> warnings;  // fields that are not in force as they stand
 };
 

@@ -78,6 +78,34 @@ Status Checkpoint::OpenSharded(const ModelFiles& files, const std::string& index
   return absl::OkStatus();
 }
 
+Status Checkpoint::JoinQuantized(const QuantizationConfig& config) {
+  std::vector<QuantPart> parts;
+  parts.reserve(tensors_.size());
+  for (const Tensor& tensor : tensors_) parts.push_back({tensor.info, tensor.file});
+  std::vector<size_t> used;
+  MOE_ASSIGN_OR_RETURN(quantized_, FindQuantizedWeights(parts, config, &used));
+  if (quantized_.empty()) return absl::OkStatus();
+  std::vector<bool> joined(tensors_.size());
+  for (const size_t i : used) joined[i] = true;
+  std::vector<Tensor> tensors;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (!joined[i]) tensors.push_back(tensors_[i]);
+  }
+  quantized_infos_.reserve(quantized_.size());
+  for (const QuantizedWeight& weight : quantized_) {
+    quantized_infos_.push_back({.name = weight.name, .dtype = DType::kF32, .shape = weight.shape});
+    tensors.push_back({&quantized_infos_.back(), weight.codes.file, &weight});
+  }
+  tensors_ = std::move(tensors);
+  by_name_.clear();
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (by_name_.emplace(tensors_[i].info->name, static_cast<int64_t>(i)).second) continue;
+    return InvalidError(tensors_[i].file->name(), ": tensor ", Quoted(tensors_[i].info->name),
+                        " is there twice, in two quantised forms");
+  }
+  return absl::OkStatus();
+}
+
 void Checkpoint::Add(std::unique_ptr<SafetensorsFile> file) {
   for (const StoredTensor& tensor : file->tensors()) {
     by_name_.emplace(tensor.name, static_cast<int64_t>(tensors_.size()));

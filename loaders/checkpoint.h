@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "loaders/quant/quantized_weight.h"
 #include "loaders/safetensors.h"
 
 namespace moe {
@@ -16,11 +17,19 @@ class Checkpoint {
   struct Tensor {
     const StoredTensor* info = nullptr;
     const SafetensorsFile* file = nullptr;
-    std::span<const std::byte> bytes() const { return file->bytes(*info); }
+    // Not null: the tensor is stored in parts, info says what it stands for (F32), and Dequantize has its values.
+    const QuantizedWeight* quantized = nullptr;
+    // What is stored (of a quantised tensor its codes).
+    std::span<const std::byte> bytes() const {
+      return file->bytes(quantized != nullptr ? *quantized->codes.info : *info);
+    }
   };
 
   // With both a model.safetensors and an index the single file is read, as transformers does.
   static StatusOr<std::unique_ptr<Checkpoint>> Open(const ModelFiles& files);
+
+  // Replaces the parts of quantised weights by the weights that they make up.
+  Status JoinQuantized(const QuantizationConfig& config);
 
   // Every tensor, files in the order of their names, tensors in the order of their data.
   const std::vector<Tensor>& tensors() const { return tensors_; }
@@ -38,6 +47,8 @@ class Checkpoint {
   std::string listing_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::vector<Tensor> tensors_;
+  std::vector<QuantizedWeight> quantized_;
+  std::vector<StoredTensor> quantized_infos_;
   std::unordered_map<std::string, int64_t> by_name_;
 };
 

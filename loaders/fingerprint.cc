@@ -1,5 +1,6 @@
 #include "loaders/fingerprint.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <vector>
@@ -33,8 +34,15 @@ std::string CheckpointFingerprint(std::string_view config, const ModelSpec& spec
   const std::vector<TensorNeed> needs = RequiredTensors(spec);
   const size_t step = needs.size() / kSampled + 1;
   for (size_t i = 0; i < needs.size(); ++i) {
-    const WeightSource source = weights.Get(needs[i].name);
     hash.Add(weights.SourceName(needs[i].name));
+    if (const auto codes = weights.QuantizedBytes(needs[i].name); !codes.empty()) {
+      hash.Add(static_cast<uint64_t>(codes.size()));
+      if (i % step == 0) {
+        hash.Add({reinterpret_cast<const char*>(codes.data()), std::min<size_t>(codes.size(), kSampledBytes)});
+      }
+      continue;
+    }
+    const WeightSource source = weights.Get(needs[i].name);
     hash.Add(static_cast<uint64_t>(source.dtype));
     hash.Add(static_cast<uint64_t>(source.rows));
     hash.Add(static_cast<uint64_t>(source.cols));

@@ -112,7 +112,7 @@ Status OpenWeights(const ModelFiles& files, const LoadOptions& options, LoadedMo
       return absl::OkStatus();
     }
   }
-  MOE_ASSIGN_OR_RETURN(model->weights, OpenWeightStore(files, &model->spec, model->rules));
+  MOE_ASSIGN_OR_RETURN(model->weights, OpenWeightStore(files, &model->spec, model->rules, model->quantization));
   return absl::OkStatus();
 }
 
@@ -141,8 +141,8 @@ StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const ModelFiles& files, const 
   if (model->weights != nullptr) {
     model->fingerprint = CheckpointFingerprint(config->text(), model->spec, *model->weights);
   }
-  if (model->weights != nullptr && !model->quantization.empty()) {
-    MOE_LOG(kWarning) << kConfig << ": quantization_config says " << Quoted(model->quantization)
+  if (model->weights != nullptr && !model->quantization.method.empty() && model->weights->quantized_weights() == 0) {
+    MOE_LOG(kWarning) << kConfig << ": quantization_config says " << Quoted(model->quantization.method)
                       << ", but the tensors are not quantised; they are used as they are";
   }
   return model;

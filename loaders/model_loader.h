@@ -23,8 +23,8 @@ struct LoadedModel {
   ModelSpec spec;
   TensorRules rules;           // how the checkpoint calls the spec's tensors
   std::string declared_dtype;  // config.json's; the stored tensors decide
-  std::string quantization;    // config.json's quant_method; empty: none
-  std::string fingerprint;     // CheckpointFingerprint; empty without weights
+  QuantizationConfig quantization;
+  std::string fingerprint;  // CheckpointFingerprint; empty without weights
   GenerationConfig generation;
   std::vector<int32_t> eos_token_ids;            // the ones in force: generation_config.json's, else config.json's
   std::unique_ptr<WeightStore> weights;          // null when only the description was asked for, or could be given

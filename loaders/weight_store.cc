@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
@@ -39,24 +40,60 @@ DType Wider(DType a, DType b) {
 struct Entry {
   int64_t tensor = 0;  // index into Checkpoint::tensors()
   WeightSource source;
+  // Of a quantised tensor: the matrices of the stack that the view lies in, and where it begins in them, in elements.
+  int64_t first_matrix = 0;
+  int64_t matrices = 0;
+  int64_t offset = 0;
 };
 
 class MappedWeightStore : public WeightStore {
  public:
   MappedWeightStore(std::unique_ptr<Checkpoint> checkpoint, std::unordered_map<std::string, Entry> entries,
-                    DType expert_dtype, int64_t total_bytes, int64_t ignored)
+                    DType expert_dtype, int64_t total_bytes, int64_t quantized, int64_t ignored)
       : checkpoint_(std::move(checkpoint)),
         entries_(std::move(entries)),
         expert_dtype_(expert_dtype),
         total_bytes_(total_bytes),
+        quantized_(quantized),
         ignored_(ignored) {}
 
-  WeightSource Get(const std::string& name) const override { return At(name).source; }
+  WeightSource Get(const std::string& name) const override {
+    const Entry& entry = At(name);
+    if (entry.matrices == 0) return entry.source;
+    const QuantizedWeight& weight = *TensorOf(entry).quantized;
+    const int64_t size = weight.rows * weight.cols;
+    const std::lock_guard lock(mutex_);
+    std::vector<float>& values = widened_[name];
+    if (values.empty()) {
+      values.resize(static_cast<size_t>(entry.matrices * size));
+      for (int64_t m = 0; m < entry.matrices; ++m) Dequantize(weight, entry.first_matrix + m, values.data() + m * size);
+    }
+    WeightSource source = entry.source;
+    source.data = reinterpret_cast<const std::byte*>(values.data() + entry.offset);
+    return source;
+  }
+  std::span<const std::byte> QuantizedBytes(const std::string& name) const override {
+    const Checkpoint::Tensor& tensor = TensorOf(At(name));
+    return tensor.quantized == nullptr ? std::span<const std::byte>() : tensor.bytes();
+  }
   bool Has(const std::string& name) const override { return entries_.count(name) > 0; }
   std::string SourceName(const std::string& name) const override { return TensorOf(At(name)).info->name; }
   std::string FileName(const std::string& name) const override { return TensorOf(At(name)).file->name(); }
   void Release(const std::string& name) const override {
-    const WeightSource& source = At(name).source;
+    const Entry& entry = At(name);
+    const WeightSource& source = entry.source;
+    if (entry.matrices > 0) {
+      {
+        const std::lock_guard lock(mutex_);
+        widened_.erase(name);
+      }
+      const Checkpoint::Tensor& tensor = TensorOf(entry);
+      const QuantizedWeight& weight = *tensor.quantized;
+      const size_t each = tensor.bytes().size() / static_cast<size_t>(weight.count);
+      tensor.file->view().Release(tensor.bytes().subspan(static_cast<size_t>(entry.first_matrix) * each,
+                                                         static_cast<size_t>(entry.matrices) * each));
+      return;
+    }
     // From the first to the last element of the view; neighbours inside (interleaved rows) are read again from the file
     // if they are still needed.
     const int64_t last = source.RowOffset(source.rows - 1) + (source.cols - 1) * source.col_stride;
@@ -64,6 +101,7 @@ class MappedWeightStore : public WeightStore {
   }
   DType expert_dtype() const override { return expert_dtype_; }
   int64_t total_bytes() const override { return total_bytes_; }
+  int64_t quantized_weights() const override { return quantized_; }
   int64_t ignored_tensors() const override { return ignored_; }
 
  private:
@@ -80,7 +118,10 @@ class MappedWeightStore : public WeightStore {
   std::unordered_map<std::string, Entry> entries_;
   DType expert_dtype_;
   int64_t total_bytes_;
+  int64_t quantized_;
   int64_t ignored_;
+  mutable std::mutex mutex_;
+  mutable std::unordered_map<std::string, std::vector<float>> widened_;  // guarded by mutex_
 };
 
 std::vector<std::string_view> NamesOf(const Checkpoint& checkpoint) {
@@ -119,9 +160,12 @@ class Resolver {
       if (matcher_.used(static_cast<int64_t>(i)))
         total += static_cast<int64_t>(checkpoint_->tensors()[i].bytes().size());
     }
+    if (quantized_ > 0) {
+      MOE_LOG(kInfo) << listing() << ": " << quantized_ << " weights are quantised; they are widened while they load";
+    }
     const DType expert_dtype = expert_dtype_.value_or(mlp_dtype_.value_or(any_dtype_.value_or(DType::kF32)));
     return std::unique_ptr<WeightStore>(
-        new MappedWeightStore(std::move(checkpoint_), std::move(entries_), expert_dtype, total, ignored_));
+        new MappedWeightStore(std::move(checkpoint_), std::move(entries_), expert_dtype, total, quantized_, ignored_));
   }
 
  private:
@@ -156,18 +200,29 @@ class Resolver {
                               SafetensorsDTypeName(info.dtype), "; supported: F32, BF16, F16");
     }
     const StoredView view = ViewOf(need, rule.layout, name.expert);
+    const QuantizedWeight* quantized = tensor(index).quantized;
     Entry entry;
     entry.tensor = index;
     entry.source.dtype = info.dtype;
-    entry.source.data = tensor(index).bytes().data() + static_cast<size_t>(view.offset) * DTypeSize(info.dtype);
+    if (quantized == nullptr) {
+      entry.source.data = tensor(index).bytes().data() + static_cast<size_t>(view.offset) * DTypeSize(info.dtype);
+    }
     entry.source.rows = need.rows;
     entry.source.cols = need.cols;
     entry.source.row_stride = view.row_stride;
     entry.source.col_stride = view.col_stride;
     entry.source.group_rows = view.group_rows;
     entry.source.group_stride = view.group_stride;
+    if (quantized != nullptr) {
+      const int64_t size = quantized->rows * quantized->cols;
+      const int64_t last = view.offset + entry.source.RowOffset(need.rows - 1) + (need.cols - 1) * view.col_stride;
+      entry.first_matrix = view.offset / size;
+      entry.matrices = last / size - entry.first_matrix + 1;
+      entry.offset = view.offset - entry.first_matrix * size;
+      ++quantized_;
+    }
     entries_.emplace(need.name, entry);
-    NoteDType(need, name, info.dtype);
+    NoteDType(need, name, quantized != nullptr ? DType::kBF16 : info.dtype);
     return absl::OkStatus();
   }
 
@@ -207,7 +262,7 @@ class Resolver {
     const Checkpoint::Tensor& stored = tensor(found);
     const std::span<const std::byte> head = stored.bytes();
     const std::span<const std::byte> embedding = tensor(embed->second.tensor).bytes();
-    const bool equal = stored.info->dtype == tensor(embed->second.tensor).info->dtype &&
+    const bool equal = stored.quantized == nullptr && stored.info->dtype == tensor(embed->second.tensor).info->dtype &&
                        head.size() == embedding.size() &&
                        (head.empty() || std::memcmp(head.data(), embedding.data(), head.size()) == 0);
     stored.file->view().Release(head);
@@ -241,18 +296,23 @@ class Resolver {
                         unnamed > 0 ? Cat(" and ", unnamed, " more") : "");
   }
 
-  // Parts that a config makes zero wide (shared experts: 0) are saved too. They hold nothing to be missed.
+  // Parts that a config makes zero wide (shared experts: 0) are saved too. They hold nothing to be missed; nor do the
+  // zeros that quantisers write as biases of layers without one.
   void SetEmptyAside() {
     int64_t count = 0;
     for (size_t i = 0; i < checkpoint_->tensors().size(); ++i) {
       const auto index = static_cast<int64_t>(i);
-      if (matcher_.used(index) || !checkpoint_->tensors()[i].bytes().empty()) continue;
+      const Checkpoint::Tensor& tensor = checkpoint_->tensors()[i];
+      if (matcher_.used(index)) continue;
+      const bool zeros = quantized_ > 0 && tensor.info->name.ends_with(".bias") &&
+                         std::ranges::all_of(tensor.bytes(), [](std::byte b) { return b == std::byte{0}; });
+      if (!tensor.bytes().empty() && !zeros) continue;
       matcher_.set_used(index, true);
       ++count;
     }
     if (count == 0) return;
     ignored_ += count;
-    MOE_LOG(kInfo) << listing() << ": ignored " << count << " tensors (without elements)";
+    MOE_LOG(kInfo) << listing() << ": ignored " << count << " tensors (without elements, or biases of zeros)";
   }
 
   Status SortOutUnused() {
@@ -309,14 +369,17 @@ class Resolver {
   std::optional<DType> any_dtype_;
   Status error_;
   int64_t ignored_ = 0;
+  int64_t quantized_ = 0;
   int64_t head_ignored_ = -1;
 };
 
 }  // namespace
 
 StatusOr<std::unique_ptr<WeightStore>> OpenWeightStore(const ModelFiles& files, ModelSpec* spec,
-                                                       const TensorRules& rules) {
+                                                       const TensorRules& rules,
+                                                       const QuantizationConfig& quantization) {
   MOE_ASSIGN_OR_RETURN(std::unique_ptr<Checkpoint> checkpoint, Checkpoint::Open(files));
+  MOE_RETURN_IF_ERROR(checkpoint->JoinQuantized(quantization));
   return Resolver(*spec, rules, std::move(checkpoint)).Run();
 }
 

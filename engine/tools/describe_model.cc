@@ -129,7 +129,10 @@ Json DescribeModelJson(const LoadedModel& model) {
   for (const auto& [description, layers] : GroupLayers(spec)) {
     out["layer_kinds"].push_back({{"layers", layers}, {"what", description}});
   }
-  if (!model.quantization.empty()) out["quantization"] = model.quantization;
+  if (!model.quantization.method.empty()) out["quantization"] = model.quantization.method;
+  if (model.weights != nullptr && model.weights->quantized_weights() > 0) {
+    out["quantized_weights"] = model.weights->quantized_weights();
+  }
   out["eos_token_ids"] = model.eos_token_ids;
   out["weights_found"] = model.weights != nullptr;
   if (model.weights != nullptr) {
@@ -181,9 +184,11 @@ std::string DescribeModelText(const LoadedModel& model) {
     line("checkpoint", Cat("no weights in this directory; ", DTypeName(FormatOf(model)),
                            model.declared_dtype.empty() ? " assumed" : " as config.json says"));
   }
-  if (!model.quantization.empty()) {
-    line("quantisation", Cat("config.json says ", model.quantization,
-                             "; quantised tensors are not supported yet, and the memory below is without it"));
+  if (!model.quantization.method.empty()) {
+    line("quantisation",
+         Cat(model.quantization.method,
+             model.weights != nullptr ? Cat(", ", model.weights->quantized_weights(), " weights of the model") : "",
+             "; they are widened while loading, and the memory below is what they then take"));
   }
   line("memory", Cat(Size(memory["weight_bytes"].get<double>()), " of weights (",
                      Size(memory["weight_bytes_float32"].get<double>()), " with --dtype float32), ",

@@ -14,6 +14,7 @@ namespace {
 using moe::testing::EditConfig;
 using moe::testing::EditTensors;
 using moe::testing::FileMap;
+using moe::testing::Floats;
 using moe::testing::SoundFiles;
 using moe::testing::TinyTensor;
 using nlohmann::json;
@@ -30,7 +31,7 @@ Opened Open(const FileMap& content) {
   EXPECT_TRUE(model.ok()) << model.status();
   Opened opened;
   opened.spec = model->spec;
-  auto weights = OpenWeightStore(*files, &opened.spec, model->rules);
+  auto weights = OpenWeightStore(*files, &opened.spec, model->rules, model->quantization);
   opened.status = weights.status();
   if (weights.ok()) opened.weights = std::move(weights).value();
   return opened;
@@ -241,6 +242,71 @@ TEST(WeightStoreTest, TensorsWithoutElementsAreIgnored) {
   const Opened opened = Open(files);
   ASSERT_TRUE(opened.status.ok()) << opened.status;
   EXPECT_EQ(opened.weights->ignored_tensors(), 2);
+}
+
+// Expert 1's up projection in E4M3 with a scale a row: code 0x30 + row stands for (1 + row / 8) / 2.
+FileMap WithFloat8Expert(const std::string& scale_name) {
+  FileMap files = SoundFiles();
+  EditTensors(&files, [&](std::vector<TinyTensor>* tensors) {
+    const std::string name = "model.layers.0.mlp.experts.1.up_proj.weight";
+    TinyTensor up = Take(tensors, name);
+    up.dtype = "F8_E4M3";
+    for (int64_t r = 0; r < up.shape[0]; ++r) up.data.append(up.shape[1], static_cast<char>(0x30 + r));
+    tensors->push_back(up);
+    tensors->push_back({name + scale_name, {up.shape[0], 1}, "F32", Floats(std::vector<float>(up.shape[0], 4.0f))});
+    tensors->push_back({"model.layers.0.mlp.experts.1.up_proj.input_scale", {}, "F32", Floats({0.5f})});
+  });
+  EditConfig(&files, [](json* config) { (*config)["quantization_config"] = {{"quant_method", "fp8"}}; });
+  return files;
+}
+
+TEST(WeightStoreTest, QuantisedWeightsAreWidened) {
+  const Opened opened = Open(WithFloat8Expert("_scale_inv"));
+  ASSERT_TRUE(opened.status.ok()) << opened.status;
+  const std::string name = "layers.0.moe.experts.1.up";
+  EXPECT_EQ(opened.weights->quantized_weights(), 1);
+  EXPECT_FALSE(opened.weights->QuantizedBytes(name).empty());
+  EXPECT_TRUE(opened.weights->QuantizedBytes("layers.0.moe.experts.1.gate").empty());
+  for (int round = 0; round < 2; ++round) {
+    const WeightSource up = opened.weights->Get(name);
+    EXPECT_EQ(up.dtype, DType::kF32);
+    const std::vector<float> values = Values(up);
+    for (int64_t r = 0; r < up.rows; ++r) {
+      for (int64_t c = 0; c < up.cols; ++c)
+        EXPECT_EQ(values[r * up.cols + c], 2.0f * (1.0f + static_cast<float>(r) / 8));
+    }
+    opened.weights->Release(name);
+  }
+}
+
+TEST(WeightStoreTest, QuantisedWeightsNeedTheirScalesAndTheConfig) {
+  ExpectError(Open(WithFloat8Expert("_scale_of_mine")), "UNSUPPORTED", "quantised in a format that is not supported");
+  FileMap files = WithFloat8Expert("_scale_inv");
+  EditConfig(&files, [](json* config) { config->erase("quantization_config"); });
+  ExpectError(Open(files), "UNSUPPORTED", "quantised in a format that is not supported");
+}
+
+TEST(WeightStoreTest, BiasesOfZerosBesideQuantisedWeights) {
+  for (const float value : {0.0f, 1.0f}) {
+    FileMap files = WithFloat8Expert("_scale_inv");
+    std::string& stored = files["model.safetensors"];
+    uint64_t size = 0;
+    std::memcpy(&size, stored.data(), sizeof(size));
+    moe::testing::TinyFile file;
+    file.header = nlohmann::ordered_json::parse(stored.substr(sizeof(size), size));
+    file.data = stored.substr(sizeof(size) + size);
+    const uint64_t end = file.data.size();
+    file.header["model.layers.0.mlp.experts.1.up_proj.bias"] = {
+        {"dtype", "F32"}, {"shape", {2}}, {"data_offsets", {end, end + 8}}};
+    file.data += Floats({value, value});
+    stored = moe::testing::Pack(file);
+    const Opened opened = Open(files);
+    if (value == 0) {
+      EXPECT_TRUE(opened.status.ok()) << opened.status;
+    } else {
+      ExpectError(opened, "INVALID", "up_proj.bias");
+    }
+  }
 }
 
 TEST(WeightStoreTest, ManyUnusedTensorsAreCountedNotListed) {
