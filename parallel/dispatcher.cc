@@ -88,13 +88,13 @@ void Dispatcher::PlanSends(const ExpertPlacement& placement, const std::byte* ro
 Status Dispatcher::ExchangeCounts() {
   const Stopwatch watch(&counters_.counts_seconds);
   const int size = communicator_->size();
-  std::vector<std::span<const std::byte>> send(size);
-  std::vector<std::span<std::byte>> receive(size);
+  parts_out_.resize(size);
+  parts_in_.resize(size);
   for (int r = 0; r < size; ++r) {
-    send[r] = std::as_bytes(std::span(&counts_out_[r], 1));
-    receive[r] = std::as_writable_bytes(std::span(&counts_in_[r], 1));
+    parts_out_[r] = std::as_bytes(std::span(&counts_out_[r], 1));
+    parts_in_[r] = std::as_writable_bytes(std::span(&counts_in_[r], 1));
   }
-  MOE_RETURN_IF_ERROR(communicator_->AllToAllV(send, receive, {"counts", layer_}));
+  MOE_RETURN_IF_ERROR(communicator_->AllToAllV(parts_out_, parts_in_, {"counts", layer_}));
   ++counters_.exchanges;
   counters_.count_bytes += sizeof(Counts) * (size - 1);
   return absl::OkStatus();
@@ -118,17 +118,17 @@ Status Dispatcher::ExchangeExactly() {
   MOE_RETURN_IF_ERROR(ExchangeCounts());
   const Stopwatch watch(&counters_.dispatch_seconds);
   const int size = communicator_->size();
-  std::vector<std::span<const std::byte>> send(size);
-  std::vector<std::span<std::byte>> receive(size);
+  parts_out_.resize(size);
+  parts_in_.resize(size);
   for (int r = 0; r < size; ++r) {
-    send[r] = send_[r];
+    parts_out_[r] = send_[r];
     counters_.dispatch_bytes += send_[r].size();
     MOE_RETURN_IF_ERROR(CheckCounts(r, std::numeric_limits<int32_t>::max()));
     receive_[r].resize(counts_in_[r].rows * row_bytes_ + counts_in_[r].pairs * kPairBytes);
-    receive[r] = receive_[r];
+    parts_in_[r] = receive_[r];
   }
   ++counters_.exchanges;
-  return communicator_->AllToAllV(send, receive, {"dispatch", layer_});
+  return communicator_->AllToAllV(parts_out_, parts_in_, {"dispatch", layer_});
 }
 
 // Rows and pairs from the beginning of a part, the counts at its end.
@@ -137,18 +137,18 @@ Status Dispatcher::ExchangePadded() {
   const int size = communicator_->size();
   const int64_t counts_at = most_rows_ * (row_bytes_ + top_k_ * kPairBytes);
   const size_t part = static_cast<size_t>(counts_at) + sizeof(Counts);
-  std::vector<std::span<const std::byte>> send(size);
-  std::vector<std::span<std::byte>> receive(size);
+  parts_out_.resize(size);
+  parts_in_.resize(size);
   for (int r = 0; r < size; ++r) {
     send_[r].resize(part);
     std::memcpy(send_[r].data() + counts_at, &counts_out_[r], sizeof(Counts));
     receive_[r].resize(part);
-    send[r] = send_[r];
-    receive[r] = receive_[r];
+    parts_out_[r] = send_[r];
+    parts_in_[r] = receive_[r];
   }
   ++counters_.exchanges;
   counters_.dispatch_bytes += part * static_cast<size_t>(size - 1);
-  MOE_RETURN_IF_ERROR(communicator_->AllToAllV(send, receive, {"dispatch", layer_}));
+  MOE_RETURN_IF_ERROR(communicator_->AllToAllV(parts_out_, parts_in_, {"dispatch", layer_}));
   for (int r = 0; r < size; ++r) {
     std::memcpy(&counts_in_[r], receive_[r].data() + counts_at, sizeof(Counts));
     MOE_RETURN_IF_ERROR(CheckCounts(r, most_rows_));
@@ -230,8 +230,8 @@ StatusOr<std::span<const std::byte* const>> Dispatcher::Return(const std::byte* 
   ++counters_.exchanges;
   back_send_.resize(size);
   back_receive_.resize(size);
-  std::vector<std::span<const std::byte>> send(size);
-  std::vector<std::span<std::byte>> receive(size);
+  parts_out_.resize(size);
+  parts_in_.resize(size);
   for (int r = 0; r < size; ++r) {
     const int32_t begin = r == self ? 0 : entry_begin_[r];
     const int32_t end = r == self ? 0 : entry_begin_[r + 1];
@@ -240,12 +240,12 @@ StatusOr<std::span<const std::byte* const>> Dispatcher::Return(const std::byte* 
       std::memcpy(back_send_[r].data() + (i - begin) * row_bytes_, results + sorted_position_[i] * row_bytes_,
                   row_bytes_);
     }
-    send[r] = back_send_[r];
+    parts_out_[r] = back_send_[r];
     counters_.combine_bytes += back_send_[r].size();
     back_receive_[r].resize(send_slots_[r].size() * row_bytes_);
-    receive[r] = back_receive_[r];
+    parts_in_[r] = back_receive_[r];
   }
-  MOE_RETURN_IF_ERROR(communicator_->AllToAllV(send, receive, {"combine", layer_}));
+  MOE_RETURN_IF_ERROR(communicator_->AllToAllV(parts_out_, parts_in_, {"combine", layer_}));
   for (int r = 0; r < size; ++r) {
     for (size_t i = 0; i < send_slots_[r].size(); ++i) {
       slot_rows_[send_slots_[r][i]] = back_receive_[r].data() + i * row_bytes_;

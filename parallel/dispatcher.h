@@ -126,6 +126,8 @@ class Dispatcher {
   std::vector<const std::byte*> slot_rows_;
   std::vector<std::vector<std::byte>> back_send_;
   std::vector<std::vector<std::byte>> back_receive_;
+  std::vector<std::span<const std::byte>> parts_out_;  // per rank, of the exchange that runs
+  std::vector<std::span<std::byte>> parts_in_;
   ReplicaChooser chooser_;
   std::vector<int32_t> rows_of_rank_;  // in the last call
   Counters counters_;

@@ -21,6 +21,8 @@ class RendezvousStore {
   virtual Status Set(const std::string& key, const std::string& value) = 0;
   // Waits until `key` is set. DEADLINE_EXCEEDED after `timeout`; any other error says why the group will not form.
   virtual StatusOr<std::string> Wait(const std::string& key, std::chrono::milliseconds timeout) = 0;
+  // Why the group will not form, as far as is known. Ranks that are meeting ask now and then.
+  virtual Status Failure() { return absl::OkStatus(); }
 };
 
 // For ranks of one process. Any thread.

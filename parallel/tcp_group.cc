@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <system_error>
 #include <vector>
 
@@ -22,8 +23,11 @@ using Clock = std::chrono::steady_clock;
 using Connections = TcpCommunicator::Connections;
 
 // Connections of strangers, or of peers that have not said who they are, that are kept at the same time.
-constexpr size_t kMostUnknown = 64;
-constexpr int kChannels = 2;  // parts, notices
+constexpr int64_t kMostUnknown = 256;
+constexpr milliseconds kGreetingTime(100);  // from connecting to the greeting, when there is no room for more
+constexpr milliseconds kLastCall(100);      // for connections on their way when the group is given up
+constexpr milliseconds kLook(20);           // after which a rank that waits looks whether the group is given up
+constexpr int kChannels = 2;                // parts, notices
 
 // What both sides of a connection say first. Its numbers in the order of this machine's bytes, like the rows that
 // follow: the magic keeps apart machines that differ in it.
@@ -97,7 +101,16 @@ class Meeting {
     for (int r = 0; r < options_.rank; ++r) {
       for (int channel = 0; channel < kChannels; ++channel) MOE_RETURN_IF_ERROR(Call(r, channel));
     }
-    while (FirstMissing() >= 0) MOE_RETURN_IF_ERROR(Step());
+    std::optional<Clock::time_point> given_up;
+    while (FirstMissing() >= 0) {
+      // Where another rank has given up, this one says whom it misses itself: one that complains may be the one that
+      // nobody reaches. So those that are on their way may still come.
+      if (const Status failure = store_.Failure(); !failure.ok()) {
+        if (!given_up) given_up = Clock::now() + kLastCall;
+        if (Clock::now() >= *given_up) return BlameRank(failure, FirstMissing());
+      }
+      MOE_RETURN_IF_ERROR(Step());
+    }
     return absl::OkStatus();
   }
 
@@ -114,6 +127,7 @@ class Meeting {
     size_t sent = 0;
     Greeting in;
     size_t received = 0;
+    Clock::time_point since = Clock::now();
     bool done = false;
   };
 
@@ -122,7 +136,7 @@ class Meeting {
     MOE_ASSIGN_OR_RETURN(listener_, OpenSocket(here_.storage.ss_family));
     SocketAddress bound;
     bound.length = sizeof(bound.storage);
-    if (bind(listener_.get(), here_.get(), here_.length) != 0 || listen(listener_.get(), 4 * options_.size + 64) != 0 ||
+    if (bind(listener_.get(), here_.get(), here_.length) != 0 || listen(listener_.get(), 1024) != 0 ||
         getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&bound.storage), &bound.length) != 0) {
       return ErrnoStatus(errno);
     }
@@ -179,7 +193,8 @@ class Meeting {
 
   // Waits until something happens on a connection, and takes note of it.
   Status Step() {
-    std::vector<pollfd> polled{{listener_.get(), POLLIN, 0}};
+    const bool full = MakeRoom();
+    std::vector<pollfd> polled{{full ? -1 : listener_.get(), POLLIN, 0}};
     for (const Pending& p : pending_) {
       const bool writing = p.rank >= 0 && p.sent < sizeof(Greeting);
       polled.push_back({p.fd.get(), static_cast<int16_t>(writing ? POLLOUT : POLLIN), 0});
@@ -192,7 +207,7 @@ class Meeting {
                                           options_.generation, " within ", options_.rendezvous_timeout.count(), " ms")),
           r);
     }
-    if (poll(polled.data(), polled.size(), static_cast<int>(std::min<int64_t>(left, 1 << 30))) < 0) {
+    if (poll(polled.data(), polled.size(), static_cast<int>(std::min<int64_t>(left, kLook.count()))) < 0) {
       return errno == EINTR ? absl::OkStatus() : ErrnoStatus(errno);
     }
     for (size_t i = 0; i < pending_.size(); ++i) {
@@ -204,16 +219,24 @@ class Meeting {
     return absl::OkStatus();
   }
 
+  bool Full() const {
+    const auto unknown = std::count_if(pending_.begin(), pending_.end(), [](const Pending& p) { return p.rank < 0; });
+    return unknown >= kMostUnknown + kChannels * options_.size;
+  }
+
+  // A peer greets as soon as it has connected: who has been silent for a while makes room for others, which wait in the
+  // listener's queue as long as there is none. Returns whether there is none.
+  bool MakeRoom() {
+    if (!Full()) return false;
+    const Clock::time_point before = Clock::now() - kGreetingTime;
+    std::erase_if(pending_, [&](const Pending& p) { return p.rank < 0 && p.since < before; });
+    return Full();
+  }
+
   void Accept() {
-    for (;;) {
+    while (!Full()) {
       FileDescriptor fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!fd.valid()) return;
-      const auto unknown = [](const Pending& p) { return p.rank < 0; };
-      if (static_cast<size_t>(std::count_if(pending_.begin(), pending_.end(), unknown)) >=
-          kMostUnknown + static_cast<size_t>(kChannels * options_.size)) {
-        pending_.erase(
-            std::find_if(pending_.begin(), pending_.end(), unknown));  // the one that has kept silent longest
-      }
       Pending caller;
       caller.fd = std::move(fd);
       pending_.push_back(std::move(caller));
@@ -249,7 +272,8 @@ class Meeting {
       caller.done = true;
       return absl::OkStatus();
     }
-    if (caller.received < sizeof(Greeting)) return absl::OkStatus();
+    if (caller.received >= sizeof(uint64_t) && caller.in.magic != Greeting().magic) caller.done = true;
+    if (caller.done || caller.received < sizeof(Greeting)) return absl::OkStatus();
     const Greeting& in = caller.in;
     caller.done = true;
     if (in.from <= options_.rank || in.from >= options_.size || in.channel < 0 || in.channel >= kChannels ||

@@ -224,6 +224,7 @@ Status ClusterLink::Form(GroupPlan plan, RankChange* change) {
     }
     place.state = State::kMember;
   }
+  for (const int slot : group_.slots) shunned_.erase(roster_.place(slot).host);
   broken_ = false;
   undo_step_ = 0;
   formless_ = 0;
@@ -249,22 +250,44 @@ Status ClusterLink::AwaitFormed() {
     if (Now() < give_up) continue;
     for (int slot : std::vector<int>(forming_waiting_)) Lose(slot, "it did not join the group in time", true);
   }
-  if (!forming_failure_.ok() && ++formless_ >= kFormAttempts) FenceSuspect();
+  if (forming_failure_.ok()) return absl::OkStatus();
+  MOE_LOG(kWarning) << "generation " << generation_ << " did not form: " << forming_failure_.message();
+  ++formless_;
+  // Ranks that were together before are not given up for one that comes.
+  const bool newcomers = std::any_of(group_.slots.begin(), group_.slots.end(),
+                                     [this](int slot) { return roster_.place(slot).state == State::kReady; });
+  if (formless_ >= kFormAttempts || (formless_ > 0 && newcomers)) FenceSuspect(newcomers);
   return forming_failure_;
 }
 
 // All members answer the front, but they cannot all reach each other.
-void ClusterLink::FenceSuspect() {
+void ClusterLink::FenceSuspect(bool newcomers) {
   std::map<int, int> votes;
   for (int slot : suspects_) ++votes[slot];
-  int worst = group_.slots.back();
-  for (const auto& [slot, count] : votes) {
-    if (count >= votes[worst]) worst = slot;
+  int worst = -1;
+  for (const int slot : group_.slots) {
+    const State state = roster_.place(slot).state;
+    if (state == State::kEmpty || (newcomers && state != State::kReady)) continue;
+    if (worst < 0 || votes[slot] >= votes[worst]) worst = slot;
   }
   suspects_.clear();
   formless_ = 0;
-  if (roster_.place(worst).state == State::kEmpty) return;
+  if (worst < 0) return;
+  Shun(roster_.place(worst).host, worst);
   Lose(worst, Cat("the others do not reach it: ", forming_failure_.message()), true);
+}
+
+// A host that the others do not reach may answer the front all the time: without this, its rank would come again at
+// once, and hold the others up again.
+void ClusterLink::Shun(const std::string& host, int slot) {
+  constexpr double kFirst = 15;
+  constexpr double kLongest = 300;
+  for (const int other : group_.slots) {
+    if (other != slot && roster_.place(other).host == host) return;  // it is not the host
+  }
+  Shunned& shunned = shunned_[host];
+  shunned.pause = std::clamp(2 * shunned.pause, kFirst, kLongest);
+  shunned.until = Now() + shunned.pause;
 }
 
 // --- Rebalancing ---

@@ -2,6 +2,7 @@
 #include "engine/core/cluster_link.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <utility>
@@ -113,6 +114,11 @@ bool ClusterLink::TakeEvent(double until) {
 
 void ClusterLink::Take(RankTransport::LinkId link, const RankHello& hello) {
   if (roster_.SlotOf(link) >= 0) return;  // it has said so already
+  if (const auto shunned = shunned_.find(hello.host); shunned != shunned_.end() && Now() < shunned->second.until) {
+    transport_->Send(link, RefuseRank{Cat("the other ranks did not reach its host; it may come again in ",
+                                          std::ceil(shunned->second.until - Now()), " s")});
+    return;
+  }
   const StatusOr<int> slot = roster_.Admit(link, hello);
   if (!slot.ok()) {
     MOE_LOG(kWarning) << "a rank on " << hello.host << " is refused: " << slot.status().message();

@@ -15,6 +15,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -100,7 +101,8 @@ class ClusterLink : public RankLink {
   Status Form(GroupPlan plan, RankChange* change);
   // Waits for RankFormed of all; a rank that does not answer is lost.
   Status AwaitFormed();
-  void FenceSuspect();
+  void FenceSuspect(bool newcomers);
+  void Shun(const std::string& host, int slot);
   void EndRebalance(const Status& status);
   void SetHealth(const Status& status);
   void Note(const std::function<void(RankGroupStats*)>& edit);
@@ -133,6 +135,11 @@ class ClusterLink : public RankLink {
   std::vector<int> suspects_;  // votes: slots
   uint64_t step_ = 0;
   std::vector<std::optional<RankStepDone>> done_;  // by slot
+  struct Shunned {
+    double pause = 0;  // seconds
+    double until = 0;
+  };
+  std::map<std::string, Shunned> shunned_;  // by host
   std::optional<PendingGroup> pending_;
   uint64_t next_ticket_ = 1;
 

@@ -17,8 +17,10 @@ namespace {
 // Liveness is the front's business; this is the second line, for what its heartbeats do not see. A rank waits in an
 // exchange for the slowest one's part of a layer, which grows with the step: far more than that.
 std::chrono::milliseconds ExchangeTimeout(int64_t rows) {
-  return std::chrono::milliseconds(10'000 + 20 * std::clamp<int64_t>(rows, 0, 1 << 20));
+  return std::chrono::milliseconds(5'000 + 20 * std::clamp<int64_t>(rows, 0, 1 << 20));
 }
+
+constexpr double kHangMargin = 5;  // seconds
 
 }  // namespace
 
@@ -42,6 +44,11 @@ class RankNode::Store : public RendezvousStore {
     const auto it = values_.find(key);
     if (it == values_.end()) return absl::DeadlineExceededError(Cat("no ", key, " after ", timeout.count(), " ms"));
     return it->second;
+  }
+
+  Status Failure() override {
+    const std::lock_guard lock(mutex_);
+    return failure_;
   }
 
   void Put(const std::string& key, const std::string& value) {
@@ -85,6 +92,14 @@ RankNode::~RankNode() {
 uint64_t RankNode::WorkerProgress() const {
   const RankWorker* worker = worker_view_.load(std::memory_order_acquire);
   return worker == nullptr ? 0 : worker->heartbeat();
+}
+
+bool RankNode::Hangs(double seconds) {
+  const double limit = hang_limit_.load(std::memory_order_relaxed);
+  const uint64_t now = progress();
+  unchanged_seconds_ = limit == 0 || now != seen_progress_ ? 0 : unchanged_seconds_ + seconds;
+  seen_progress_ = now;
+  return unchanged_seconds_ > limit && limit > 0;
 }
 
 Status RankNode::Run() {
@@ -344,8 +359,11 @@ Status RankNode::Meet(const FormGroup& order) {
 void RankNode::Step(const RankStep& order) {
   if (order.generation != generation_) return;  // of a group that is no more: nobody waits for an answer
   last_step_ = order.step;
-  worker_->SetExchangeTimeout(ExchangeTimeout(order.rows));
+  const std::chrono::milliseconds timeout = ExchangeTimeout(order.rows);
+  worker_->SetExchangeTimeout(timeout);
+  hang_limit_ = std::chrono::duration<double>(timeout).count() + kHangMargin;
   StatusOr<RankResult> result = worker_->Execute(order.plan);
+  hang_limit_ = 0;
   RankStepDone done{.generation = order.generation, .step = order.step};
   if (result.ok()) {
     done.result = *std::move(result);

@@ -48,6 +48,11 @@ class RankNode {
   // Until the front says to leave (OK), refuses this rank or is gone.
   Status Run();
 
+  // Whether the computing thread hangs in a step: no sign of progress for longer than any exchange may take. Nobody
+  // else sees that, since signs of life come from another thread. To be asked by that one, `seconds` after the last
+  // time (which count one by one: a process that was stopped meanwhile does not hang).
+  bool Hangs(double seconds);
+
   // Grows while it computes. Any thread, as long as this lives.
   uint64_t progress() const { return progress_.load(std::memory_order_relaxed) + WorkerProgress(); }
 
@@ -66,6 +71,10 @@ class RankNode {
   Status PrepareNow(const PrepareExperts& order);
   void Leave(const Status& status);
   void Fail(const Status& status);
+
+  std::atomic<double> hang_limit_{0};  // seconds, of the step that is computed; 0: none is
+  uint64_t seen_progress_ = 0;         // of the thread that asks Hangs
+  double unchanged_seconds_ = 0;
 
   const std::unique_ptr<LoadedModel> model_;
   const RankNodeOptions options_;

@@ -142,7 +142,13 @@ class JoinProcess {
     const auto group = [this](const FormGroup& order, RendezvousStore& store) { return Meet(order, store); };
     RankNode node(std::move(model), node_options, group, port.get());
     stopper_.SetPort(port.get());
-    port->SetProgress([&node] { return node.progress(); });
+    port->SetProgress([this, &node] {
+      if (node.Hangs(client_.heartbeat_seconds)) {
+        MOE_LOG(kError) << "the computing thread hangs in a step; this rank ends";
+        _exit(kExitInternal);  // a thread that hangs cannot be waited for
+      }
+      return node.progress();
+    });
     Status status = node.Run();
     port->SetProgress(nullptr);
     stopper_.SetPort(nullptr);

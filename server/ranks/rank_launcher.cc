@@ -111,6 +111,11 @@ class RankLauncherImpl final : public RankLauncher {
     Nudge();
   }
 
+  void Arrived(const std::string& process) override {
+    std::lock_guard lock(mutex_);
+    if (Child* child = Find(process); child != nullptr) child->kill_at = kNever;
+  }
+
   void LetGo(const std::string& process) override {
     std::lock_guard lock(mutex_);
     if (Child* child = Find(process); child != nullptr) child->let_go = true;
@@ -159,7 +164,8 @@ class RankLauncherImpl final : public RankLauncher {
     MOE_ASSIGN_OR_RETURN(child->pid, StartChild(options_.executable, options_.arguments, environment));
     child->pid_fd = OpenPidFd(child->pid);
     child->started = SteadySeconds();
-    child->start_at = child->kill_at = kNever;
+    child->start_at = kNever;
+    child->kill_at = child->started + options_.arrival_seconds;
     MOE_LOG(kDebug) << "rank process " << child->number << " started, pid " << child->pid;
     return Status();
   }

@@ -28,6 +28,7 @@ struct RankLauncherOptions {
   double quick_death_seconds = 10;
   double first_delay_seconds = 1;
   double max_delay_seconds = 30;
+  double arrival_seconds = 120;  // from the start until it has to have joined; then it is started again
   double end_grace_seconds = 2;  // from SIGTERM to SIGKILL, at the end
 
   // Asked when a child has died by itself, on the launcher's thread: whether to start it again. `how`: for people.
@@ -47,6 +48,8 @@ class RankLauncher {
   virtual bool Knows(const std::string& process) const = 0;
   // SIGKILL after so many seconds, if it still runs then. It is started again.
   virtual void Kill(const std::string& process, double after_seconds) = 0;
+  // It has joined.
+  virtual void Arrived(const std::string& process) = 0;
   // It was told to leave: it is not started again.
   virtual void LetGo(const std::string& process) = 0;
   // None is started any more.

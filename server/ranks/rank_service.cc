@@ -150,6 +150,10 @@ class GrpcRankTransportImpl final : public GrpcRankTransport, public RankCallHos
     if (open_ >= options_.max_links) {
       return {grpc::StatusCode::RESOURCE_EXHAUSTED, Cat("this front has ", options_.max_links, " ranks already")};
     }
+    if (!process->empty()) {
+      std::lock_guard lock(launcher_mutex_);
+      if (launcher_ != nullptr) launcher_->Arrived(*process);
+    }
     return grpc::Status::OK;
   }
 

@@ -231,7 +231,7 @@ TEST_P(Cluster, KilledRanksLoseNoToken) {
   EXPECT_TRUE(Eventually([&] { return engine_->Stats().group.ranks_alive == GetParam().ranks; }));
   EXPECT_TRUE(Eventually([&] { return engine_->Health(10).ok(); }));
   EXPECT_TRUE(Eventually([&] { return engine_->Stats().running + engine_->Stats().waiting == 0; }));
-  EXPECT_GE(engine_->Stats().group.recoveries, 5u);
+  EXPECT_GE(engine_->Stats().group.recoveries, 3u);  // two deaths in a row may be one recovery
 }
 
 TEST_P(Cluster, RebalancingUnderLoadChangesNoToken) {
@@ -302,13 +302,13 @@ TEST_P(Cluster, WithoutRanksRequestsEndAndHealthSaysSo) {
   Compare(SubmitAll(requests), Expected(requests));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Cluster,
-                         testing::Values(Case{"shakespeare-qwen3moe", 2, "gloo"}, Case{"shakespeare-nemotronh", 3, "tcp"},
-                                         Case{"shakespeare-qwen3moe", 4, "memory"}, Case{"shakespeare-qwen3moe", 1, "memory"},
-                                         Case{"shakespeare-qwen3moe", 3, "tcp", "ngram"},
-                                         Case{"shakespeare-nemotronh", 4, "gloo", "ngram"},
-                                         Case{"shakespeare-nemotronh", 8, "tcp"}),
-                         Name);
+INSTANTIATE_TEST_SUITE_P(
+    All, Cluster,
+    testing::Values(Case{"shakespeare-qwen3moe", 2, "gloo"}, Case{"shakespeare-nemotronh", 3, "tcp"},
+                    Case{"shakespeare-qwen3moe", 4, "memory"}, Case{"shakespeare-qwen3moe", 1, "memory"},
+                    Case{"shakespeare-qwen3moe", 3, "tcp", "ngram"}, Case{"shakespeare-nemotronh", 4, "gloo", "ngram"},
+                    Case{"shakespeare-nemotronh", 8, "tcp"}),
+    Name);
 
 }  // namespace
 }  // namespace moe

@@ -324,7 +324,8 @@ TEST(RankTransport, OnlyRanksThatSayHelloReachWait) {
   EXPECT_EQ(silent.Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   RawRank impatient(*front);
   impatient.Report(RankLoaded{1, 1});
-  EXPECT_EQ(impatient.Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  const grpc::Status refused = impatient.Finish();
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << refused.error_message();
   RawRank beating(*front);
   beating.Heartbeat();
   EXPECT_EQ(beating.Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
