@@ -356,6 +356,7 @@ void EngineLoop::RunStep() {
   }
   scheduler_.Commit();
   requests_.TakeResult(plan_, *result, end, end - begin);
+  link_.Recycle(*std::move(result));
   progress_ = end;
 }
 

@@ -40,22 +40,33 @@ class LocalRanks : public RankLink {
 
   StatusOr<StepResult> Step(const StepPlan& plan) override {
     MOE_CHECK_EQ(plan.ranks.size(), workers_.size());
-    {
-      const std::lock_guard lock(mutex_);
-      plan_ = &plan;
-      ++step_;
-      running_ = workers_.size() - 1;
+    if (workers_.size() > 1) {
+      {
+        const std::lock_guard lock(mutex_);
+        plan_ = &plan;
+        ++step_;
+        running_ = workers_.size() - 1;
+      }
+      changed_.notify_all();
     }
-    if (workers_.size() > 1) changed_.notify_all();
     Execute(0, plan);
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return running_ == 0; });
-    StepResult result{plan.step, {}};
-    for (std::optional<StatusOr<RankResult>>& rank : results_) {
-      if (!rank->ok()) return Fatal(rank->status());
-      result.ranks.push_back(std::move(**rank));
+    if (workers_.size() > 1) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return running_ == 0; });
+    }
+    StepResult result = std::move(spare_);
+    result.step = plan.step;
+    result.ranks.resize(workers_.size());
+    for (size_t r = 0; r < workers_.size(); ++r) {
+      if (!results_[r]->ok()) return Fatal(results_[r]->status());
+      result.ranks[r] = *std::move(*results_[r]);
     }
     return result;
+  }
+
+  void Recycle(StepResult result) override {
+    for (size_t r = 0; r < result.ranks.size(); ++r) workers_[r]->Recycle(std::move(result.ranks[r]));
+    spare_ = std::move(result);
   }
 
   StatusOr<RankChange> Settle(bool) override {
@@ -119,6 +130,7 @@ class LocalRanks : public RankLink {
 
   std::vector<std::unique_ptr<RankWorker>> workers_;
   std::vector<std::optional<StatusOr<RankResult>>> results_;  // slot r is written by rank r's thread during a step
+  StepResult spare_;                                          // memory of the next result
   std::shared_ptr<const std::vector<ExpertPlacement>> placements_;
   std::atomic<uint64_t> rebalances_{0};
   bool moved_ = false;

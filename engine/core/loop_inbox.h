@@ -2,6 +2,7 @@
 #ifndef MOE_ENGINE_CORE_LOOP_INBOX_H_
 #define MOE_ENGINE_CORE_LOOP_INBOX_H_
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -41,16 +42,19 @@ class LoopInbox {
     {
       std::lock_guard lock(mutex_);
       messages_.push_back(std::move(message));
+      any_ = true;
     }
     arrived_.notify_one();
   }
 
-  // Puts everything that has come into `out`, in order; false when there is nothing.
+  // Puts everything that has come into `out`, in order; false when there is nothing, which takes no lock to see.
   bool TakeAll(std::vector<LoopMessage>& out) {
     out.clear();
+    if (!any_) return false;
     std::lock_guard lock(mutex_);
     out.swap(messages_);
-    return !out.empty();
+    any_ = false;
+    return true;
   }
 
   // Sleeps until there is a message.
@@ -63,6 +67,7 @@ class LoopInbox {
   std::mutex mutex_;
   std::condition_variable arrived_;
   std::vector<LoopMessage> messages_;  // guarded by mutex_
+  std::atomic<bool> any_{false};       // whether it is not empty; written under mutex_
 };
 
 }  // namespace moe

@@ -1,6 +1,7 @@
 #include "engine/core/loop_requests.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "engine/schedule/check_request.h"
@@ -237,8 +238,9 @@ void LoopRequests::TakeSlice(const SlicePlan& plan, SliceResult& result, double 
     scheduler_->PromptLogprobsDone(plan.id);
   }
   const int32_t last = result.tokens.back().id;
-  result.tokens.resize(taken);
-  chunk.tokens = std::move(result.tokens);
+  // One by one: the vector's own memory serves later steps.
+  const auto tokens = std::make_move_iterator(result.tokens.begin());
+  chunk.tokens.assign(tokens, tokens + static_cast<std::ptrdiff_t>(taken));
   chunk.finish = reason;
   if (reason == FinishReason::kNone) {
     scheduler_->AppendToken(plan.id, last);

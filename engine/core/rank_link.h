@@ -33,6 +33,8 @@ class RankLink {
   // Runs one step on every rank and waits for all of them. An error means that no rank's sequences have advanced as far
   // as the caller is concerned. UNAVAILABLE: the ranks have to be settled, then the step can be planned again.
   virtual StatusOr<StepResult> Step(const StepPlan& plan) = 0;
+  // Gives back a result of Step: a later one may use its memory.
+  virtual void Recycle(StepResult result) { (void)result; }
 
   // Between two steps: brings the group of ranks into order. Where too few ranks are left it waits for others, for a
   // time, or not at all (`wait` false). UNAVAILABLE: there are none that could go on; it may be called again.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
+#include <utility>
 
 #include "parallel/base/check.h"
 
@@ -85,39 +87,22 @@ StatusOr<RankResult> RankWorker::Execute(const RankPlan& plan) {
   for (const SequenceInit& init : plan.admit) Admit(init);
 
   arena_.Reset();
-  undo_.clear();
-  std::vector<int32_t> tokens;
-  std::vector<DecodeSlice> slices;
-  for (const SlicePlan& slice : plan.slices) {
-    Sequence& sequence = sequences_.at(slice.id);
-    sequence.blocks.insert(sequence.blocks.end(), slice.new_blocks.begin(), slice.new_blocks.end());
-    std::vector<int32_t>& known = sequence.init.tokens;
-    undo_.emplace_back(slice.id, known.size());
-    known.insert(known.end(), slice.draft.begin(), slice.draft.end());  // until SettleGuesses
-    MOE_CHECK(slice.first_pos + slice.count <= static_cast<int64_t>(known.size()))
-        << "slice [" << slice.first_pos << ", +" << slice.count << ") of " << known.size() << " tokens";
-    tokens.insert(tokens.end(), known.begin() + slice.first_pos, known.begin() + slice.first_pos + slice.count);
-    slices.push_back(
-        {slice.first_pos, slice.count, sequence.blocks, sequence.init.state_slot, known, sequence.init.long_context});
-  }
-
-  RankResult result;
+  PlanRows(plan);
+  RankResult result = std::exchange(spare_, {});
   result.expert_tokens.assign(moe_experts_.back(), 0);
-  const std::vector<LogitRow> logit_rows = PlanLogits(plan, result);
+  PlanLogits(plan, result);
   SaveStates(plan);
   const ForwardContext context{backend_.get(), dispatcher_.get(), &arena_, &heartbeat_, plan.most_rows};
-  MOE_ASSIGN_OR_RETURN(const float* hidden,
-                       decoder_.Forward(context, {.tokens = tokens,
-                                                  .slices = slices,
-                                                  .kv = kv_.get(),
-                                                  .states = states_.get(),
-                                                  .on_routing = [&](int64_t ordinal, const Routing& routing) {
-                                                    RecordRouting(plan, ordinal, routing, result);
-                                                  }}));
+  const auto record = [&](int64_t ordinal, const Routing& routing) { RecordRouting(plan, ordinal, routing, result); };
+  MOE_ASSIGN_OR_RETURN(const float* hidden, decoder_.Forward(context, {.tokens = tokens_,
+                                                                       .slices = slices_,
+                                                                       .kv = kv_.get(),
+                                                                       .states = states_.get(),
+                                                                       .on_routing = std::cref(record)}));
   for (const SlicePlan& slice : plan.slices) {
     if (slice.save_snapshot >= 0) states_->Save(sequences_.at(slice.id).init.state_slot, slice.save_snapshot);
   }
-  ComputeLogits(context, hidden, logit_rows, plan, result);
+  ComputeLogits(context, hidden, logit_rows_, plan, result);
   SettleGuesses(plan, result);
   const Dispatcher::Counters& counters = dispatcher_->counters();
   const auto added = [&](uint64_t Dispatcher::Counters::*count) {
@@ -136,6 +121,24 @@ StatusOr<RankResult> RankWorker::Execute(const RankPlan& plan) {
   result.compute_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() - exchange_seconds;
   return result;
+}
+
+void RankWorker::PlanRows(const RankPlan& plan) {
+  undo_.clear();
+  tokens_.clear();
+  slices_.clear();
+  for (const SlicePlan& slice : plan.slices) {
+    Sequence& sequence = sequences_.at(slice.id);
+    sequence.blocks.insert(sequence.blocks.end(), slice.new_blocks.begin(), slice.new_blocks.end());
+    std::vector<int32_t>& known = sequence.init.tokens;
+    undo_.emplace_back(slice.id, known.size());
+    known.insert(known.end(), slice.draft.begin(), slice.draft.end());  // until SettleGuesses
+    MOE_CHECK(slice.first_pos + slice.count <= static_cast<int64_t>(known.size()))
+        << "slice [" << slice.first_pos << ", +" << slice.count << ") of " << known.size() << " tokens";
+    tokens_.insert(tokens_.end(), known.begin() + slice.first_pos, known.begin() + slice.first_pos + slice.count);
+    slices_.push_back(
+        {slice.first_pos, slice.count, sequence.blocks, sequence.init.state_slot, known, sequence.init.long_context});
+  }
 }
 
 void RankWorker::SaveStates(const RankPlan& plan) {
@@ -172,15 +175,16 @@ bool RankWorker::Stands(const LogitRow& row, const RankPlan& plan, const RankRes
   return number == 0 || drawn.back().id == plan.slices[row.slice].draft[number - 1];
 }
 
-std::vector<RankWorker::LogitRow> RankWorker::PlanLogits(const RankPlan& plan, RankResult& result) {
-  std::vector<LogitRow> rows;
+void RankWorker::PlanLogits(const RankPlan& plan, RankResult& result) {
+  logit_rows_.clear();
+  result.slices.resize(plan.slices.size());
   const auto moe_layers = static_cast<int64_t>(moe_experts_.size()) - 1;
   int64_t first_row = 0;
   for (size_t s = 0; s < plan.slices.size(); ++s) {
     const SlicePlan& slice = plan.slices[s];
     const SequenceInit& init = sequences_.at(slice.id).init;
-    SliceResult& out = result.slices.emplace_back();
-    out.id = slice.id;
+    SliceResult& out = result.slices[s];
+    out.Reset(slice.id);
     if (init.routed_experts) out.expert_ids.assign(slice.count * moe_layers * max_top_k_, -1);
     // The row of position p tells about the token at p + 1; nothing precedes position 0.
     if (init.prompt_logprobs && slice.first_pos == 0) out.prompt_tokens.emplace_back();
@@ -191,11 +195,10 @@ std::vector<RankWorker::LogitRow> RankWorker::PlanLogits(const RankPlan& plan, R
       // The last known token's row and those of the guesses.
       const int64_t number = i + 1 + static_cast<int64_t>(slice.draft.size()) - slice.count;
       if (slice.sample && number >= 0) row.sample = static_cast<int32_t>(number);
-      if (row.sample >= 0 || row.prompt_token >= 0) rows.push_back(row);
+      if (row.sample >= 0 || row.prompt_token >= 0) logit_rows_.push_back(row);
     }
     first_row += slice.count;
   }
-  return rows;
 }
 
 void RankWorker::ComputeLogits(const ForwardContext& context, const float* hidden, std::span<const LogitRow> rows,
@@ -222,28 +225,28 @@ void RankWorker::ComputeLogits(const ForwardContext& context, const float* hidde
                           .log_sum_exp = log_sum_exp});
     // Only samples change a sequence's sampler, and those of one slice follow each other. Otherwise rows are
     // independent, so threads may take the tasks in any order.
-    std::vector<int64_t> task_begin;
+    task_begin_.clear();
     for (int64_t r = 0; r < count; ++r) {
       const bool follows = r > 0 && part[r].sample > 0 && part[r - 1].slice == part[r].slice;
-      if (!follows) task_begin.push_back(r);
+      if (!follows) task_begin_.push_back(r);
     }
-    const auto tasks = static_cast<int64_t>(task_begin.size());
-    task_begin.push_back(count);
-    std::vector<TokenInfo> described(part.size());
-    std::vector<char> used(part.size());
+    const auto tasks = static_cast<int64_t>(task_begin_.size());
+    task_begin_.push_back(count);
+    described_.resize(part.size());
+    used_.assign(part.size(), 0);
     const int threads = pool_->num_threads();
     const auto run_task = [&](int64_t task, int thread) {
-      for (int64_t r = task_begin[task]; r < task_begin[task + 1]; ++r) {
+      for (int64_t r = task_begin_[task]; r < task_begin_[task + 1]; ++r) {
         const LogitRow& row = part[r];
         const std::span<const float> values(logits + r * vocab, static_cast<size_t>(vocab));
         Sequence& sequence = sequences_.at(plan.slices[row.slice].id);
         if (row.prompt_token >= 0) {
-          used[r] = 1;
-          described[r] = Sampler::Describe(values, log_sum_exp[r], row.prompt_token, *sequence.init.prompt_logprobs,
-                                           scratch_[thread]);
+          used_[r] = 1;
+          described_[r] = Sampler::Describe(values, log_sum_exp[r], row.prompt_token, *sequence.init.prompt_logprobs,
+                                            scratch_[thread]);
         }
         if (row.sample >= 0 && Stands(row, plan, result)) {
-          used[r] = 1;
+          used_[r] = 1;
           result.slices[row.slice].tokens.push_back(
               sequence.sampler.Next(values, argmax[r], max[r], log_sum_exp[r], scratch_[thread]));
         }
@@ -254,9 +257,9 @@ void RankWorker::ComputeLogits(const ForwardContext& context, const float* hidde
     });
     for (int64_t r = 0; r < count; ++r) {
       SliceResult& out = result.slices[part[r].slice];
-      if (part[r].prompt_token >= 0) out.prompt_tokens.push_back(std::move(described[r]));
+      if (part[r].prompt_token >= 0) out.prompt_tokens.push_back(std::move(described_[r]));
       // A NaN anywhere in the row makes the sum one.
-      if (used[r] != 0 && !std::isfinite(log_sum_exp[r])) out.not_finite = true;
+      if (used_[r] != 0 && !std::isfinite(log_sum_exp[r])) out.not_finite = true;
     }
   }
 }

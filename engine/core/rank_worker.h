@@ -41,6 +41,8 @@ class RankWorker {
 
   // Runs one step. All ranks of the group call this for the same step.
   StatusOr<RankResult> Execute(const RankPlan& plan);
+  // Gives back a result of Execute: the next one uses its memory.
+  void Recycle(RankResult result) { spare_ = std::move(result); }
 
   // Grows with every layer and every part of the logits that is computed. Any thread.
   uint64_t heartbeat() const { return heartbeat_.load(std::memory_order_relaxed); }
@@ -79,7 +81,10 @@ class RankWorker {
              std::unique_ptr<Communicator> communicator);
   void Admit(const SequenceInit& init);
   void SaveStates(const RankPlan& plan);
-  std::vector<LogitRow> PlanLogits(const RankPlan& plan, RankResult& result);
+  // What the slices compute, in tokens_ and slices_.
+  void PlanRows(const RankPlan& plan);
+  // The rows in logit_rows_, and a result for every slice.
+  void PlanLogits(const RankPlan& plan, RankResult& result);
   void ComputeLogits(const ForwardContext& context, const float* hidden, std::span<const LogitRow> rows,
                      const RankPlan& plan, RankResult& result);
   // Whether the guess that a row stands on came true.
@@ -101,6 +106,14 @@ class RankWorker {
   std::unordered_map<SequenceId, Sequence> sequences_;
   std::vector<std::pair<SequenceId, size_t>> undo_;  // of the last step: tokens that a sequence had before it
   std::vector<SamplerScratch> scratch_;              // one per thread
+  // Of the step that runs; kept for their memory.
+  std::vector<int32_t> tokens_;
+  std::vector<DecodeSlice> slices_;
+  std::vector<LogitRow> logit_rows_;
+  std::vector<int64_t> task_begin_;  // ComputeLogits'
+  std::vector<TokenInfo> described_;
+  std::vector<char> used_;
+  RankResult spare_;
   std::vector<int64_t> moe_experts_;  // per MoE layer: where its counts begin in expert_tokens; then the total
   int64_t max_top_k_ = 0;
   std::atomic<uint64_t> heartbeat_{0};

@@ -115,13 +115,14 @@ int64_t Decoder::RopeIndex(const RopeSpec* rope) {
   return static_cast<int64_t>(i);
 }
 
-std::vector<RopeTable> Decoder::RopeTables(const ForwardContext& context, const DecodeBatch& batch) const {
-  std::vector<RopeTable> tables;
-  for (const RopeSpec* rope : ropes_) {
+std::span<RopeTable> Decoder::RopeTables(const ForwardContext& context, const DecodeBatch& batch) const {
+  const std::span<RopeTable> tables = context.arena->AllocateObjects<RopeTable>(ropes_.size());
+  for (size_t t = 0; t < ropes_.size(); ++t) {
+    const RopeSpec* rope = ropes_[t];
     const int64_t half = rope->rotary_dim / 2;
     auto* cos = context.arena->Allocate<float>(static_cast<int64_t>(batch.tokens.size()) * half);
     auto* sin = context.arena->Allocate<float>(static_cast<int64_t>(batch.tokens.size()) * half);
-    tables.push_back({cos, sin});
+    tables[t] = {cos, sin};
     for (const DecodeSlice& slice : batch.slices) {
       for (int64_t i = 0; i < slice.count; ++i) {
         reference::RotationAt(*rope, slice.first_pos + i, cos, sin, slice.long_context);
@@ -170,13 +171,13 @@ void Decoder::JoinResidual(const ForwardContext& context, const ResidualSpec& re
 void Decoder::BranchConv(const ForwardContext& context, const Step& step, int64_t l, int64_t taps,
                          const std::vector<float>& weights, int64_t tail_offset, float* out) const {
   const int64_t hidden = spec_->hidden_size;
-  const std::vector<MixerSlice> slices = WithWindows(context, {.x = out,
-                                                               .stride = hidden,
-                                                               .channels = hidden,
-                                                               .window = taps - 1,
-                                                               .tail_offset = tail_offset,
-                                                               .slices = step.slices,
-                                                               .kv = step.batch->kv->layer(l)});
+  const std::span<const MixerSlice> slices = WithWindows(context, {.x = out,
+                                                                   .stride = hidden,
+                                                                   .channels = hidden,
+                                                                   .window = taps - 1,
+                                                                   .tail_offset = tail_offset,
+                                                                   .slices = step.slices,
+                                                                   .kv = step.batch->kv->layer(l)});
   context.backend->Conv({.x = out,
                          .stride = hidden,
                          .channels = hidden,
@@ -227,7 +228,8 @@ void Decoder::AddNgrams(const ForwardContext& context, Step& step, int64_t l) co
   const LayerSpec& layer = spec_->layers[l];
   if (!layer.ngram || step.rows == 0) return;
   const Arena::Scope scope(context.arena);
-  std::vector<int32_t> ids(static_cast<size_t>(step.rows * layer.ngram->heads()));
+  const std::span<int32_t> ids =
+      context.arena->AllocateObjects<int32_t>(static_cast<size_t>(step.rows * layer.ngram->heads()));
   for (size_t i = 0; i < step.slices.size(); ++i) {
     const DecodeSlice& slice = step.batch->slices[i];
     step.slices[i].state = step.batch->states->state(l, slice.state_slot);
@@ -349,7 +351,6 @@ Status Decoder::ForwardLayer(const ForwardContext& context, Step& step, int64_t 
 // A selection outlives its layer where later layers share it: its rows are there before any layer's scope. The others
 // use one buffer, one after the other.
 void Decoder::AllocateSelections(const ForwardContext& context, Step& step) const {
-  std::vector<bool> shared(spec_->layers.size(), false);
   int64_t widest = 0;
   const auto indexer_of = [&](size_t l) -> const IndexerSpec* {
     const auto* mla = std::get_if<MlaSpec>(&spec_->layers[l].mixer);
@@ -358,14 +359,20 @@ void Decoder::AllocateSelections(const ForwardContext& context, Step& step) cons
   for (size_t l = 0; l < spec_->layers.size(); ++l) {
     const IndexerSpec* indexer = indexer_of(l);
     if (indexer == nullptr) continue;
-    if (indexer->share_with_layer >= 0) shared[static_cast<size_t>(indexer->share_with_layer)] = true;
     widest = std::max(widest, indexer->top_k);
   }
+  const auto is_shared = [&](size_t l) {
+    for (size_t other = l + 1; other < spec_->layers.size(); ++other) {
+      const IndexerSpec* indexer = indexer_of(other);
+      if (indexer != nullptr && indexer->share_with_layer == static_cast<int64_t>(l)) return true;
+    }
+    return false;
+  };
   auto* common = context.arena->Allocate<int32_t>(step.rows * widest);
   for (size_t l = 0; l < spec_->layers.size(); ++l) {
     const IndexerSpec* indexer = indexer_of(l);
     if (indexer == nullptr || indexer->share_with_layer >= 0) continue;
-    auto* own = shared[l] ? context.arena->Allocate<int32_t>(step.rows * indexer->top_k) : common;
+    auto* own = is_shared(l) ? context.arena->Allocate<int32_t>(step.rows * indexer->top_k) : common;
     step.state.selections[l] = {own, indexer->top_k};
   }
 }
@@ -414,11 +421,13 @@ StatusOr<float*> Decoder::Forward(const ForwardContext& context, const DecodeBat
   if (const int64_t width = MaxRouterWidth(*spec_); width > 0) {
     step.state.router_carry = context.arena->Allocate<float>(step.rows * width);
   }
-  step.state.selections.resize(spec_->layers.size());
+  step.state.selections = context.arena->AllocateObjects<KeySelection>(spec_->layers.size());
   AllocateSelections(context, step);
+  step.slices = context.arena->AllocateObjects<MixerSlice>(batch.slices.size());
   int64_t row = 0;
-  for (const DecodeSlice& slice : batch.slices) {
-    step.slices.push_back({.row0 = row, .first_pos = slice.first_pos, .count = slice.count, .blocks = slice.blocks});
+  for (size_t i = 0; i < batch.slices.size(); ++i) {
+    const DecodeSlice& slice = batch.slices[i];
+    step.slices[i] = {.row0 = row, .first_pos = slice.first_pos, .count = slice.count, .blocks = slice.blocks};
     row += slice.count;
   }
   MOE_CHECK_EQ(row, step.rows);

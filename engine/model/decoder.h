@@ -58,8 +58,8 @@ class Decoder {
     float* x = nullptr;                   // [rows, H], the residual; with hyper-connections [rows, streams * H]
     float* deferred = nullptr;            // [rows, H]: what a layer leaves for the end of the next; 0 between
     const float* layer_inputs = nullptr;  // [rows, layers * dim], LayerInputSpec's e
-    std::vector<RopeTable> ropes;
-    std::vector<MixerSlice> slices;
+    std::span<RopeTable> ropes;
+    std::span<MixerSlice> slices;
     StepState state;
   };
 
@@ -78,7 +78,7 @@ class Decoder {
   // out += conv(out) of `taps` taps, whose ring is at tail_offset in the layer's tails.
   void BranchConv(const ForwardContext& context, const Step& step, int64_t l, int64_t taps,
                   const std::vector<float>& weights, int64_t tail_offset, float* out) const;
-  std::vector<RopeTable> RopeTables(const ForwardContext& context, const DecodeBatch& batch) const;
+  std::span<RopeTable> RopeTables(const ForwardContext& context, const DecodeBatch& batch) const;
 
   const ModelSpec* spec_;
   const PackedModel* weights_;

@@ -225,10 +225,11 @@ void SharedExperts::AddWeighted(const ForwardContext& context, const HiddenRows&
   const int64_t slots = experts.num_experts() * h.rows;
   auto* rows = context.arena->Allocate<const std::byte*>(slots);
   for (int64_t i = 0; i < slots; ++i) rows[i] = h.act + i % h.rows * row_bytes;
-  std::vector<ExpertGroup> groups;
+  const auto groups = context.arena->AllocateObjects<ExpertGroup>(static_cast<size_t>(experts.num_experts()));
   for (int64_t e = 0; e < experts.num_experts(); ++e) {
     const int64_t begin = e * h.rows;
-    groups.push_back({static_cast<int32_t>(e), static_cast<int32_t>(begin), static_cast<int32_t>(begin + h.rows)});
+    groups[static_cast<size_t>(e)] = {static_cast<int32_t>(e), static_cast<int32_t>(begin),
+                                      static_cast<int32_t>(begin + h.rows)};
   }
   auto* results = context.arena->Allocate<float>(slots * width);
   const MlpSpec& mlp = spec_->shared->mlp;

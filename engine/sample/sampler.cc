@@ -77,10 +77,20 @@ Sampler::Sampler(const SequenceInit& init, int64_t vocab_size)
   }
   std::sort(end_ids_.begin(), end_ids_.end());
   if (params_.NeedsHistory()) {
-    for (size_t i = 0; i < init.tokens.size(); ++i) {
-      Seen& seen = seen_[init.tokens[i]];
-      if (static_cast<int64_t>(i) >= init.prompt_len) ++seen.generated;
-    }
+    std::vector<int32_t> prompt(init.tokens.begin(), init.tokens.begin() + init.prompt_len);
+    std::sort(prompt.begin(), prompt.end());
+    prompt.erase(std::unique(prompt.begin(), prompt.end()), prompt.end());
+    for (int32_t id : prompt) seen_.push_back({id, 0});
+    for (size_t i = static_cast<size_t>(init.prompt_len); i < init.tokens.size(); ++i) NoteGenerated(init.tokens[i]);
+  }
+}
+
+void Sampler::NoteGenerated(int32_t id) {
+  const auto it = std::lower_bound(seen_.begin(), seen_.end(), id, [](const Seen& s, int32_t i) { return s.id < i; });
+  if (it != seen_.end() && it->id == id) {
+    ++it->generated;
+  } else {
+    seen_.insert(it, {id, 1});
   }
 }
 
@@ -98,14 +108,13 @@ void Sampler::Process(std::span<const float> logits, SamplerScratch& scratch) co
   for (const auto& [id, bias] : params_.logit_bias) {
     if (id >= 0 && id < vocab_size_) x[id] += bias;
   }
-  // Each id is touched once, so the order of the map does not matter.
-  for (const auto& [id, seen] : seen_) {
+  for (const auto& [id, generated] : seen_) {
     if (id < 0 || id >= vocab_size_) continue;
     float& v = x[id];
     v = v > 0 ? v / params_.repetition_penalty : v * params_.repetition_penalty;
-    if (seen.generated > 0) {
+    if (generated > 0) {
       v -= params_.presence_penalty;
-      v -= params_.frequency_penalty * static_cast<float>(seen.generated);
+      v -= params_.frequency_penalty * static_cast<float>(generated);
     }
   }
 }
@@ -184,7 +193,7 @@ TokenInfo Sampler::Next(std::span<const float> logits, int32_t argmax, float max
     info.id = token;
     info.logprob = LogProb(logits[token], log_sum_exp);
   }
-  if (params_.NeedsHistory()) ++seen_[token].generated;
+  if (params_.NeedsHistory()) NoteGenerated(token);
   ++num_generated_;
   return info;
 }

@@ -19,7 +19,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "engine/sample/top_select.h"
@@ -51,8 +50,10 @@ class Sampler {
 
  private:
   struct Seen {
+    int32_t id = 0;
     int32_t generated = 0;  // how often in the output; 0: only in the prompt
   };
+  void NoteGenerated(int32_t id);
 
   bool Modifies() const;
   // Steps 2–5 on scratch.logits.
@@ -67,7 +68,7 @@ class Sampler {
   std::vector<int32_t> end_ids_;  // inside the vocabulary, ascending
   std::optional<int32_t> logprobs_;
   int64_t num_generated_;
-  std::unordered_map<int32_t, Seen> seen_;  // only with penalties
+  std::vector<Seen> seen_;  // by id; only with penalties
 };
 
 }  // namespace moe

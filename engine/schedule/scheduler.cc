@@ -236,7 +236,7 @@ void Scheduler::Emit(StepPlan& plan) {
     plan.ranks[r].drop.clear();
     plan.ranks[r].drop.swap(ranks_[r].drop);
     plan.ranks[r].admit.clear();
-    plan.ranks[r].slices.clear();
+    ranks_[r].emitted = 0;
   }
   for (Sequence* s : running_) {
     if (s->planned == 0) continue;
@@ -261,7 +261,10 @@ void Scheduler::Emit(StepPlan& plan) {
       s->restore_snapshot = -1;
       s->announced = true;
     }
-    SlicePlan& slice = rank.slices.emplace_back();
+    // The slices of the last plan are written over, to use their memory.
+    const size_t index = ranks_[s->rank].emitted++;
+    if (index == rank.slices.size()) rank.slices.emplace_back();
+    SlicePlan& slice = rank.slices[index];
     slice.id = s->id;
     slice.first_pos = s->num_computed;
     slice.count = s->planned;
@@ -274,9 +277,10 @@ void Scheduler::Emit(StepPlan& plan) {
     planned_.push_back(s->id);
   }
   int64_t most_rows = 0;
-  for (const RankPlan& rank : plan.ranks) {
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    plan.ranks[r].slices.resize(ranks_[r].emitted);
     int64_t rows = 0;
-    for (const SlicePlan& slice : rank.slices) rows += slice.count;
+    for (const SlicePlan& slice : plan.ranks[r].slices) rows += slice.count;
     most_rows = std::max(most_rows, rows);
   }
   for (RankPlan& rank : plan.ranks) rank.most_rows = most_rows;

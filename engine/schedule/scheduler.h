@@ -133,6 +133,7 @@ class Scheduler {
     std::vector<SequenceId> drop;  // for the next plan
     int64_t running = 0;
     int64_t drafted = 0;  // slices with guesses in the step being planned
+    size_t emitted = 0;   // slices that are in its plan
     int64_t promised =
         0;  // blocks that running sequences still need for their known tokens and one more; admission only
   };

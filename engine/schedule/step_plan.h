@@ -72,6 +72,14 @@ struct SliceResult {
   bool not_finite = false;
 
   int64_t accepted() const { return tokens.empty() ? 0 : static_cast<int64_t>(tokens.size()) - 1; }
+  // The result of another slice, nothing in it yet. Keeps its memory.
+  void Reset(SequenceId sequence) {
+    id = sequence;
+    tokens.clear();
+    prompt_tokens.clear();
+    expert_ids.clear();
+    not_finite = false;
+  }
 };
 
 // Rows of a slice that belong to the sequence: without those of guesses that were not accepted.

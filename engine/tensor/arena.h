@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <span>
+#include <type_traits>
 #include <vector>
 
 namespace moe {
@@ -22,6 +24,15 @@ class Arena {
     return reinterpret_cast<T*>(AllocateBytes(static_cast<size_t>(count) * sizeof(T)));
   }
   std::byte* AllocateBytes(size_t bytes);
+
+  // `count` value-initialised objects; nobody destroys them.
+  template <typename T>
+  std::span<T> AllocateObjects(size_t count) {
+    static_assert(std::is_trivially_destructible_v<T>);
+    auto* first = reinterpret_cast<T*>(AllocateBytes(count * sizeof(T)));
+    std::uninitialized_value_construct_n(first, count);
+    return {first, count};
+  }
 
   // Scope: memory allocated after its construction is reused after its end.
   class Scope {

@@ -19,7 +19,10 @@ struct SliceRow {
 };
 
 inline std::vector<SliceRow> RowsOf(std::span<const MixerSlice> slices) {
+  size_t count = 0;
+  for (const MixerSlice& slice : slices) count += static_cast<size_t>(slice.count);
   std::vector<SliceRow> rows;
+  rows.reserve(count);
   for (const MixerSlice& slice : slices) {
     for (int64_t i = 0; i < slice.count; ++i) rows.push_back({&slice, slice.row0 + i, slice.first_pos + i});
   }

@@ -14,7 +14,7 @@ KeySelection ChooseBlocks(const ForwardContext& context, const AttentionSpec& at
                           const KvLayer& kv, const RopeTable& rope) {
   const BlockIndexerSpec& spec = *attention.block_indexer;
   KeySelection selection{.width = spec.width(), .groups = spec.groups()};
-  if (!SplitAt(slices, spec.first_choice()).from.empty()) {
+  if (!SplitAt(context.arena, slices, spec.first_choice()).from.empty()) {
     selection.positions = context.arena->Allocate<int32_t>(h.rows * selection.groups * selection.width);
   }
   auto* qk = context.arena->Allocate<float>(h.rows * weights.qk->rows());
@@ -40,8 +40,9 @@ KeySelection ChooseBlocks(const ForwardContext& context, const AttentionSpec& at
 
 // Positions below `border` read everything before them, whatever was chosen; whether one does depends on the position
 // alone, so both ways of computing attention can be used side by side.
-void AttendSelected(Backend* backend, AttentionOp op, const KeySelection& selection, int64_t border) {
-  const SplitSlices split = SplitAt(op.slices, border);
+void AttendSelected(const ForwardContext& context, AttentionOp op, const KeySelection& selection, int64_t border) {
+  Backend* backend = context.backend;
+  const SplitSlices split = SplitAt(context.arena, op.slices, border);
   op.slices = split.below;
   if (!op.slices.empty()) backend->Attention(op);
   op.slices = split.from;
@@ -88,7 +89,7 @@ void AttentionMixer::Forward(const ForwardContext& context, const HiddenRows& h,
                            .out_act = mixed};
   if (spec_->block_indexer) {
     const KeySelection selection = ChooseBlocks(context, *spec_, *weights_->block_indexer, h, slices, kv, rope);
-    AttendSelected(&backend, attend, selection, spec_->block_indexer->first_choice());
+    AttendSelected(context, attend, selection, spec_->block_indexer->first_choice());
   } else {
     backend.Attention(attend);
   }

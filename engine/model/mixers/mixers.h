@@ -5,7 +5,6 @@
 #define MOE_ENGINE_MODEL_MIXERS_MIXERS_H_
 
 #include <span>
-#include <vector>
 
 #include "engine/device/ops.h"
 #include "engine/model/packed_model.h"
@@ -21,8 +20,8 @@ struct RopeTable {
 
 // What the layers of one step hand on to later layers.
 struct StepState {
-  float* router_carry = nullptr;         // [rows, width]: what a router that carries its state left, or null
-  std::vector<KeySelection> selections;  // by layer: what its indexer chose; the rows are there before it has run
+  float* router_carry = nullptr;       // [rows, width]: what a router that carries its state left, or null
+  std::span<KeySelection> selections;  // by layer: what its indexer chose; the rows are there before it has run
 };
 
 // Grouped-query attention over the paged cache.

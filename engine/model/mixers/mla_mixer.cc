@@ -79,7 +79,7 @@ class MlaStep {
   void Select(const RopeTable& rope, const KeySelection& selection) {
     const IndexerSpec& indexer = *spec_.indexer;
     const PackedIndexer& weights = *weights_.indexer;
-    const bool choose = !SplitAt(slices_, indexer.top_k).from.empty();
+    const bool choose = !SplitAt(arena_, slices_, indexer.top_k).from.empty();
     // What chooses keys is computed in float32 from unrounded rows, as a router is.
     const RowsView hidden = FloatView(h_.f32, weights.k->cols());
     const float* keys = Linear(hidden, weights.k.get(), nullptr);
@@ -113,7 +113,7 @@ class MlaStep {
       backend_.Attention(op);
       return;
     }
-    const SplitSlices split = SplitAt(slices_, selection->width);
+    const SplitSlices split = SplitAt(arena_, slices_, selection->width);
     op.slices = split.below;
     if (!op.slices.empty()) backend_.Attention(op);
     op.slices = split.from;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <span>
-#include <vector>
 
 #include "engine/device/data_or_null.h"
 #include "engine/model/packed_model.h"
@@ -48,29 +47,33 @@ inline const std::byte* RoundRows(const ForwardContext& context, const float* x,
   return out;
 }
 
-// The slices' positions below and from `border` on.
+// The slices' positions below and from `border` on, in the arena.
 struct SplitSlices {
-  std::vector<MixerSlice> below;
-  std::vector<MixerSlice> from;
+  std::span<const MixerSlice> below;
+  std::span<const MixerSlice> from;
 };
-inline SplitSlices SplitAt(std::span<const MixerSlice> slices, int64_t border) {
-  SplitSlices split;
+inline SplitSlices SplitAt(Arena* arena, std::span<const MixerSlice> slices, int64_t border) {
+  const std::span<MixerSlice> below_border = arena->AllocateObjects<MixerSlice>(slices.size());
+  const std::span<MixerSlice> from_border = arena->AllocateObjects<MixerSlice>(slices.size());
+  size_t num_below = 0, num_from = 0;
   for (const MixerSlice& slice : slices) {
     const int64_t below = std::clamp<int64_t>(border - slice.first_pos, 0, slice.count);
     MixerSlice part = slice;
     part.count = below;
-    if (part.count > 0) split.below.push_back(part);
+    if (part.count > 0) below_border[num_below++] = part;
     part.row0 += below;
     part.first_pos += below;
     part.count = slice.count - below;
-    if (part.count > 0) split.from.push_back(part);
+    if (part.count > 0) from_border[num_from++] = part;
   }
-  return split;
+  return {below_border.first(num_below), from_border.first(num_from)};
 }
 
-// The slices with the rows before each as their states, which operations that look back read; op.out need not be set.
-inline std::vector<MixerSlice> WithWindows(const ForwardContext& context, WindowOp op) {
-  std::vector<MixerSlice> slices(op.slices.begin(), op.slices.end());
+// The slices with the rows before each as their states, which operations that look back read, in the arena; op.out need
+// not be set.
+inline std::span<const MixerSlice> WithWindows(const ForwardContext& context, WindowOp op) {
+  const std::span<MixerSlice> slices = context.arena->AllocateObjects<MixerSlice>(op.slices.size());
+  std::copy(op.slices.begin(), op.slices.end(), slices.begin());
   const int64_t size = op.channels * op.window;
   op.out = context.arena->Allocate<float>(static_cast<int64_t>(slices.size()) * size);
   for (size_t i = 0; i < slices.size(); ++i) slices[i].state = op.out + static_cast<int64_t>(i) * size;

@@ -1,7 +1,5 @@
 #include "engine/model/mixers/qkv_rows.h"
 
-#include <vector>
-
 #include "engine/model/mixers/project.h"
 
 namespace moe {
@@ -47,7 +45,7 @@ QkvRows ProjectQkv(const ForwardContext& context, const AttentionSpec& spec, con
   QkvRows rows{.data = qkv, .stride = stride};
   if (spec.kv_conv > 0) {
     float* k_and_v = qkv + q_dim;
-    const std::vector<MixerSlice> with_windows = WithWindows(
+    const std::span<const MixerSlice> with_windows = WithWindows(
         context,
         {.x = k_and_v, .stride = stride, .channels = kv_dim, .window = spec.kv_conv - 1, .slices = slices, .kv = kv});
     context.backend->Conv({.x = k_and_v,
