@@ -53,7 +53,7 @@ std::string DescribeIndex(const IndexReport& index) {
 // What is wrong with the names, or that nothing is.
 std::string DescribeNames(const IndexReport& index) {
   if (!index.quantized.empty()) {
-    return Cat("quantised in a format that is not supported: ", index.quantized);
+    return Cat("quantised, so they are not those of the float model; the first: ", index.quantized);
   }
   std::string out;
   if (index.missing.count > 0) out += Cat(index.missing.count, " missing: ", Some(index.missing));
