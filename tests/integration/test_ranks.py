@@ -152,4 +152,4 @@ def test_requests_wait_for_ranks_to_come_back():
             wait_until(lambda: len(chaos.children(server)) == 2, 1)
         assert wait_until(lambda: server.http("/readyz")[0] == 503, 3), server.log()[-2000:]
         assert chaos.answer(stub, ask) == expected  # neither refused nor cut short
-        assert server.http("/readyz")[0] == 200
+        assert wait_until(lambda: server.http("/readyz")[0] == 200, 10)
